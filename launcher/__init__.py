@@ -1,0 +1,1 @@
+"""What people and Slurm touch: spec, plan, submission, clusters, command line, reports."""

@@ -1,0 +1,1 @@
+"""Slurm: commands built and output parsed by pure functions, and one client that runs them."""

@@ -1,0 +1,1 @@
+"""What keeps a run alive: decisions, supervision, health, and the rank's side."""

@@ -1,0 +1,1 @@
+"""Checks of nodes before and between starts."""

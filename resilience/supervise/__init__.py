@@ -1,0 +1,1 @@
+"""The loop inside the batch script that carries decisions out."""

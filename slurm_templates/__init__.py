@@ -1,0 +1,1 @@
+"""The batch scripts, as data (Jinja2); each line says why it is there."""
