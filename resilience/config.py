@@ -1,0 +1,129 @@
+"""What a supervisor is told about its run: the part of the plan that outlives the submission.
+
+The launcher derives it from the spec and stores it in ``plan.json``; the supervisor of every attempt
+reads it back. Standard library only, since it is read before anything else may be imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from relight.errors import RelightError
+
+RestartMode = Literal["auto", "successor", "requeue", "never"]
+OnUnknown = Literal["warn", "fail"]
+
+
+class ConfigDamaged(RelightError):
+    """Raised when the stored configuration of a run cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """Where checkpoints go, how often, and how many stay."""
+
+    directory: Path
+    interval: str = "auto"  # "20 steps", "10min", "auto"
+    keep_last: int = 3
+    lead_s: float = 60.0  # how long before the time limit the run stops to save
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartConfig:
+    """How the run comes back, and when it stops trying. Counters reset when a newer step is committed."""
+
+    mode: RestartMode = "auto"
+    failures: int = 3
+    no_progress: int = 3
+    walltime_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthConfig:
+    """Which checks run before ranks start, and what an unclear answer means."""
+
+    preflight: bool = True
+    budget_s: float = 30.0
+    site_command: str | None = None
+    on_unknown: OnUnknown = "warn"
+    min_free_disk_bytes: int = 64 * 1024**2
+    min_free_memory_bytes: int = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One run, as its supervisors see it.
+
+    ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more.
+    ``command`` is run once per task, in ``working_dir``, by the rank agent.
+    ``secret_files`` maps a variable's name to the file whose content it gets at start; the content
+    itself is never stored.
+    """
+
+    run_id: str
+    name: str
+    run_dir: Path
+    command: tuple[str, ...]
+    working_dir: Path
+    nodes: int = 1
+    spares: int = 0
+    tasks_per_node: int = 1
+    cpus_per_task: int = 1
+    gpus_per_node: int = 0
+    mpi: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secret_files: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: CheckpointConfig
+    restart: RestartConfig = field(default_factory=RestartConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+    def to_json(self) -> dict[str, object]:
+        """The configuration as JSON values (paths as text)."""
+        text = json.dumps(dataclasses.asdict(self), default=str)
+        loaded: dict[str, object] = json.loads(text)
+        return loaded
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> RunConfig:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ConfigDamaged: a key is missing, unknown, or holds a value of the wrong shape.
+        """
+        try:
+            values = dict(data)
+            checkpoint = dict(_mapping(values.pop("checkpoint")))
+            checkpoint["directory"] = Path(str(checkpoint["directory"]))
+            restart = _mapping(values.pop("restart"))
+            health = _mapping(values.pop("health"))
+            command = values.pop("command")
+            if not isinstance(command, list):
+                raise TypeError(f"command is {command!r}, not a list")
+            return cls(
+                run_dir=Path(str(values.pop("run_dir"))),
+                working_dir=Path(str(values.pop("working_dir"))),
+                command=tuple(str(word) for word in command),
+                checkpoint=CheckpointConfig(**checkpoint),  # type: ignore[arg-type]
+                restart=RestartConfig(**restart),  # type: ignore[arg-type]
+                health=HealthConfig(**health),  # type: ignore[arg-type]
+                **values,  # type: ignore[arg-type]
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigDamaged(
+                f"the stored plan of this run is not readable: {error}; submit the job again"
+            ) from error
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not a mapping")
+    return value

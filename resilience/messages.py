@@ -1,0 +1,96 @@
+"""The words spoken between supervisor, rank agents and ranks: one JSON object per line.
+
+Every message has a ``type``; the rest depends on it. A receiver ignores types it does not know, so that
+an agent of one version can outlive a supervisor of another within a run.
+
+agent → supervisor
+    ``hello``      token, task, node, local_task, pid: the first line of a connection
+    ``port``       port: the answer to ``need_port``
+    ``started``    generation, pid
+    ``exited``     generation, code or null, signal or null, tail (last lines), max_rss_bytes
+    ``signalled``  signal: the agent itself was sent this signal
+    ``rank``       generation, body: relayed from the program
+    ``beat``       nothing: the agent lives
+
+supervisor → agent
+    ``need_port``  nothing
+    ``start``      generation, argv, cwd, env, log: start the program
+    ``stop``       generation, signal, grace_s: end the program's process group
+    ``rank``       body: to be relayed to the program
+    ``quit``       nothing: end, after the program has ended
+
+program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOCKET``)
+    ``joined``     rank, pid
+    ``restored``   step: training starts with this step
+    ``restore_failed``  step, reason: the checkpoint is damaged; the program exits
+    ``beat``       step
+    ``held``       ask, step: the answer to ``hold``
+    ``saved``      receipt: a shard is durable
+    ``save_failed``  step, reason, errno or null
+    ``signalled``  signal: the program was sent this signal
+    ``logged``     step, values
+    ``finished``   step: all steps are done and saved
+
+supervisor → program
+    ``hold``       ask: report the number of steps done, d, and do not begin step d + 1 before hearing more
+    ``save_at``    ask, step: save when ``step`` steps are done, then go on
+    ``stop_at``    ask, step, reason: save when ``step`` steps are done, then exit 75
+    ``release``    ask: forget the hold
+    ``committed``  step
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_RESTART: Final = 75  # saved, to be restarted (EX_TEMPFAIL of sysexits.h)
+EXIT_STOP: Final = 93  # stopped for good: do not requeue
+
+Message = Mapping[str, object]
+
+MAX_LINE_BYTES: Final = 4 * 1024**2
+
+
+def encode(message: Message) -> bytes:
+    """One line for the wire."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, object]:
+    """One line from the wire.
+
+    Raises:
+        ValueError: the line is not a JSON object with a ``type``.
+    """
+    message = json.loads(line)
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise ValueError(f"not a message: {line[:80]!r}")
+    return message
+
+
+def number(message: Message, key: str) -> int:
+    """The integer under ``key``.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{message.get('type')}: {key} is {value!r}, not an integer")
+    return value
+
+
+def text(message: Message, key: str) -> str:
+    """The text under ``key``.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = message.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"{message.get('type')}: {key} is {value!r}, not text")  # noqa: TRY004
+    return value

@@ -1,0 +1,66 @@
+"""Path names inside a run folder, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run, through all its lives."""
+
+    root: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def script(self) -> Path:
+        return self.root / "job.sh"
+
+    @property
+    def cancelled(self) -> Path:
+        """Exists once somebody has cancelled the run: nothing may be restarted after that."""
+        return self.root / "CANCELLED"
+
+    @property
+    def verdict(self) -> Path:
+        """How the run ended; absent while it may go on."""
+        return self.root / "verdict.json"
+
+    @property
+    def progress(self) -> Path:
+        """The newest state, rewritten every few seconds for people who watch."""
+        return self.root / "progress.json"
+
+    @property
+    def journals(self) -> Path:
+        return self.root / "journal"
+
+    def journal(self, attempt: str) -> Path:
+        return self.journals / f"{attempt}.jsonl"
+
+    @property
+    def attempts(self) -> Path:
+        return self.root / "attempts"
+
+    def attempt(self, attempt: str) -> Path:
+        return self.attempts / attempt
+
+    def supervisor_log(self, attempt: str) -> Path:
+        return self.attempt(attempt) / "supervisor.log"
+
+    def preflight(self, attempt: str) -> Path:
+        return self.attempt(attempt) / "preflight"
+
+    def logs(self, attempt: str) -> Path:
+        return self.attempt(attempt) / "logs"
+
+    def rank_log(self, attempt: str, generation: int, rank: int) -> Path:
+        return self.logs(attempt) / str(generation) / f"{rank}.log"

@@ -1,0 +1,135 @@
+"""What a supervisor needs from the place it runs in: Slurm, or this machine.
+
+The two implementations live in ``launcher/clusters``; one contract test suite covers both.
+Every call may block for a moment and is made from a worker thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, Protocol
+
+from relight.errors import RelightError
+
+
+class ClusterUnavailable(RelightError):
+    """The scheduler did not answer, or not in time. It says nothing about the job."""
+
+    transient = True
+
+
+class RestartRefused(RelightError):
+    """The scheduler said no to a new allocation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """One attempt's nodes. ``attempt`` is ``<job_id>.<restart_count>``."""
+
+    job_id: str
+    restart_count: int
+    nodes: tuple[str, ...]
+    batch_node: str
+    supervisor_host: str  # the name under which agents reach the supervisor
+
+    @property
+    def attempt(self) -> str:
+        return f"{self.job_id}.{self.restart_count}"
+
+
+class StopCause(StrEnum):
+    """Why somebody wants the ranks to stop, as far as the scheduler can tell."""
+
+    PREEMPTED = "preempted"
+    TIME_LIMIT = "time limit"
+    CANCELLED = "cancelled"
+    REQUEUED = "requeued"  # the scheduler restarts this very job by itself
+    SIGNALLED = "signalled"  # the job goes on: somebody sent a signal to a process
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopNotice:
+    """The scheduler's account of a stop signal.
+
+    ``kill_at`` is the Unix time at which processes will be killed, None when nobody will.
+    """
+
+    cause: StopCause
+    kill_at: float | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRequest:
+    """One process per task on each of ``nodes``, started by one command of this machine."""
+
+    name: str
+    nodes: tuple[str, ...]
+    tasks_per_node: int
+    cpus_per_task: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    mpi: str | None = None
+    output: Path | None = None  # what the step's own processes print; None: thrown away
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A process to start: its arguments and its whole environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+NodeCondition = Literal["up", "down", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How the run goes on: ``successor`` is a new job, ``requeue`` this one again."""
+
+    mode: Literal["successor", "requeue"]
+    job_id: str
+
+
+class Cluster(Protocol):
+    """A place where a run can live."""
+
+    def allocation(self) -> Allocation:
+        """This attempt's nodes, read once at its start."""
+
+    def end_time(self) -> float | None:
+        """Unix time at which the time limit ends this attempt; None without a limit.
+
+        Raises:
+            ClusterUnavailable: no answer.
+        """
+
+    def step_command(self, request: StepRequest) -> Command:
+        """The command that starts a step; it ends when all its tasks have ended.
+
+        The loss of one task or node must not end the others.
+        """
+
+    def stop_notice(self, signal_name: str, *, to_supervisor: bool) -> StopNotice:
+        """What a signal that just arrived means. Never raises: no answer is ``UNKNOWN``."""
+
+    def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
+        """What the scheduler thinks of nodes; no answer is "unknown", never "down"."""
+
+    def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
+        """Arrange that the run goes on elsewhere once this attempt has ended, at most once.
+
+        ``mode`` is ``auto``, ``successor`` or ``requeue``.
+
+        Raises:
+            RestartRefused: the scheduler will not; nothing is pending.
+            ClusterUnavailable: no answer after trying for a while.
+        """
+
+    def withdraw(self, restart: Restart) -> None:
+        """Take a new allocation back, when the run was cancelled while it was arranged."""
