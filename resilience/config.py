@@ -1,6 +1,6 @@
 """What a supervisor is told about its run: the part of the plan that outlives the submission.
 
-The launcher derives it from the spec and stores it in ``plan.json``; the supervisor of every attempt
+The launcher derives it from the spec and stores it in ``plan.json``; every attempt's supervisor
 reads it back. Standard library only, since it is read before anything else may be imported.
 """
 
@@ -35,7 +35,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartConfig:
-    """How the run comes back, and when it stops trying. Counters reset when a newer step is committed."""
+    """How the run comes back, and when it stops trying. A newer committed step resets counters."""
 
     mode: RestartMode = "auto"
     failures: int = 3

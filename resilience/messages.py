@@ -1,7 +1,7 @@
 """The words spoken between supervisor, rank agents and ranks: one JSON object per line.
 
-Every message has a ``type``; the rest depends on it. A receiver ignores types it does not know, so that
-an agent of one version can outlive a supervisor of another within a run.
+Every message has a ``type``; the rest depends on it. A receiver ignores types it does not know, so
+that an agent of one version can outlive a supervisor of another within a run.
 
 agent → supervisor
     ``hello``      token, task, node, local_task, pid: the first line of a connection
@@ -32,7 +32,7 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``finished``   step: all steps are done and saved
 
 supervisor → program
-    ``hold``       ask: report the number of steps done, d, and do not begin step d + 1 before hearing more
+    ``hold``       ask: report the number of steps done, d; wait before step d + 1 until told more
     ``save_at``    ask, step: save when ``step`` steps are done, then go on
     ``stop_at``    ask, step, reason: save when ``step`` steps are done, then exit 75
     ``release``    ask: forget the hold
@@ -92,5 +92,5 @@ def text(message: Message, key: str) -> str:
     """
     value = message.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"{message.get('type')}: {key} is {value!r}, not text")  # noqa: TRY004
+        raise ValueError(f"{message.get('type')}: {key} is {value!r}, not text")
     return value

@@ -1,0 +1,84 @@
+"""The append-only record of one attempt: what happened, what was decided and why.
+
+One writer per file (``journal/<attempt>.jsonl``), one JSON object per line::
+
+    {"time": 1790000000.123, "kind": "event", "name": "RankExited", "data": {...}}
+
+``kind`` is ``event``, ``action`` (journaled before it is executed, with its ``reason`` in the data) or
+``note`` (facts for people, e.g. ``CheckpointCommitted``, ``NodeExcluded``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from relight.errors import RelightError
+
+Kind = Literal["event", "action", "note"]
+
+
+class JournalTaken(RelightError):
+    """Another supervisor already writes the journal of this attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a journal; ``time`` is in Unix seconds."""
+
+    time: float
+    kind: Kind
+    name: str
+    data: Mapping[str, object]
+    attempt: str = ""  # from the file's name, not stored in the line
+
+
+class JournalWriter:
+    """Appends records, each durable before :meth:`write` returns.
+
+    Raises:
+        JournalTaken: the file exists: two supervisors of one attempt must not run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError as error:
+            raise JournalTaken(
+                f"{path} exists: a supervisor of this attempt is, or was, at work; this one stops"
+            ) from error
+
+    def write(self, time: float, kind: Kind, name: str, data: Mapping[str, object]) -> None:
+        line = json.dumps({"time": time, "kind": kind, "name": name, "data": data}, default=str)
+        os.write(self._fd, line.encode() + b"\n")
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read_journal(path: Path) -> list[Record]:
+    """All whole records of one file; a line torn by a crash ends it."""
+    records: list[Record] = []
+    for line in path.read_bytes().splitlines():
+        try:
+            raw = json.loads(line)
+            record = Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem)
+        except (ValueError, KeyError, TypeError):
+            break
+        records.append(record)
+    return records
+
+
+def read_journals(folder: Path) -> list[Record]:
+    """The records of all attempts of a run, oldest first."""
+    if not folder.is_dir():
+        return []
+    attempts = [read_journal(path) for path in folder.glob("*.jsonl")]
+    attempts.sort(key=lambda records: records[0].time if records else 0.0)
+    return [record for records in attempts for record in records]
