@@ -1,0 +1,1 @@
+"""A real multi-host Slurm on one machine, for tests: see docs/minicluster.md."""
