@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Literal, Protocol
 
 from relight.errors import RelightError
+
+from ..decide.causes import StopCause
+
+__all__ = [
+    "Allocation",
+    "Cluster",
+    "ClusterUnavailable",
+    "Command",
+    "NodeCondition",
+    "Restart",
+    "RestartRefused",
+    "StepRequest",
+    "StopCause",
+    "StopNotice",
+]
 
 
 class ClusterUnavailable(RelightError):
@@ -38,17 +52,6 @@ class Allocation:
     @property
     def attempt(self) -> str:
         return f"{self.job_id}.{self.restart_count}"
-
-
-class StopCause(StrEnum):
-    """Why somebody wants the ranks to stop, as far as the scheduler can tell."""
-
-    PREEMPTED = "preempted"
-    TIME_LIMIT = "time limit"
-    CANCELLED = "cancelled"
-    REQUEUED = "requeued"  # the scheduler restarts this very job by itself
-    SIGNALLED = "signalled"  # the job goes on: somebody sent a signal to a process
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ One writer per file (``journal/<attempt>.jsonl``), one JSON object per line::
 
     {"time": 1790000000.123, "kind": "event", "name": "RankExited", "data": {...}}
 
-``kind`` is ``event``, ``action`` (journaled before it is executed, with its ``reason`` in the data) or
+``kind`` is ``event``, ``action`` (journaled before it is executed, its ``reason`` in the data) or
 ``note`` (facts for people, e.g. ``CheckpointCommitted``, ``NodeExcluded``).
 """
 

@@ -1,0 +1,110 @@
+"""What a supervisor may do. Actions are orders; each carries its reason and is journaled first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .causes import StopCause
+
+
+class Outcome(StrEnum):
+    """How an attempt, or the whole run, ended."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"  # by the program's own fault
+    STOPPED = "STOPPED"  # going on would be wrong or in vain
+    CANCELLED = "CANCELLED"
+    RESTARTING = "RESTARTING"  # goes on in a new allocation
+    INTERRUPTED = "INTERRUPTED"  # ends here; whether it comes back is the scheduler's word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPreflight:
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRanks:
+    generation: int
+    nodes: tuple[str, ...]
+    delay_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveAndStop:
+    """All ranks save one common step and exit; none runs past ``kill_at``."""
+
+    cause: StopCause
+    kill_at: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRanks:
+    """End all ranks now, without a save."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeNodes:
+    nodes: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludeNode:
+    """From now on this run avoids the node."""
+
+    node: str
+    cause: str
+    reason: str  # the evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCheckpointAside:
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAllocation:
+    exclude: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Take a new allocation back."""
+
+    mode: str
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The attempt ends with this exit code; ``tail`` is what the failing rank said last."""
+
+    outcome: Outcome
+    exit_code: int
+    cause: str
+    reason: str
+    tail: tuple[str, ...] = ()
+
+
+Action = (
+    RunPreflight
+    | StartRanks
+    | SaveAndStop
+    | StopRanks
+    | ProbeNodes
+    | ExcludeNode
+    | SetCheckpointAside
+    | RequestAllocation
+    | Withdraw
+    | Finish
+)

@@ -1,0 +1,163 @@
+"""What can happen to a run. Events are facts in the past tense; they are journaled as they come.
+
+Times are Unix seconds. ``attempt`` strings are ``<job_id>.<restart_count>``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .causes import StopCause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """A supervisor took over an allocation. The first event of every attempt."""
+
+    attempt: str
+    job_id: str
+    restart_count: int
+    nodes: tuple[str, ...]
+    batch_node: str
+    end_time: float | None = None
+    lost_batch_node: str | None = None  # the previous attempt's, when the scheduler says it is down
+    committed_step: int = -1  # of the newest valid checkpoint found at the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightFinished:
+    """The checks of all nodes are in. ``bad`` maps a node to the evidence against it."""
+
+    bad: Mapping[str, str]
+    job_fault: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStarted:
+    """All ranks of a generation run in one fresh world."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    world_size: int
+    restored_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFailed:
+    """A generation did not come up in time; ``missing`` are the nodes that did not answer."""
+
+    generation: int
+    missing: tuple[str, ...]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExited:
+    """A rank's program ended. Exactly one of ``code`` and ``signal`` is set.
+
+    ``stopped`` says that the supervisor had ordered its end.
+    """
+
+    generation: int
+    rank: int
+    node: str
+    code: int | None = None
+    signal: str | None = None
+    stopped: bool = False
+    tail: tuple[str, ...] = ()
+    max_rss_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLost:
+    """The agent of a rank fell silent or its connection broke."""
+
+    generation: int
+    rank: int
+    node: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStopped:
+    """No rank of this generation runs any more, as far as anybody can tell."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesProbed:
+    """Suspects were asked to run a command; ``silent`` maps those that did not to the evidence."""
+
+    answered: tuple[str, ...]
+    silent: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """The scheduler, the user or the clock wants the ranks to stop."""
+
+    cause: StopCause
+    kill_at: float | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveFailed:
+    """A checkpoint that was asked for will not come."""
+
+    step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointCommitted:
+    """A checkpoint became valid."""
+
+    step: int
+    generation: int
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRefused:
+    """A rank could not restore from a checkpoint because it is damaged."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationArranged:
+    """The run goes on in a new allocation once this one has ended."""
+
+    mode: str
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRefused:
+    """There will be no new allocation."""
+
+    reason: str
+
+
+Event = (
+    AttemptStarted
+    | PreflightFinished
+    | RanksStarted
+    | StartFailed
+    | RankExited
+    | RankLost
+    | RanksStopped
+    | NodesProbed
+    | StopRequested
+    | SaveFailed
+    | CheckpointCommitted
+    | CheckpointRefused
+    | AllocationArranged
+    | AllocationRefused
+)

@@ -1,0 +1,31 @@
+"""The limits within which decisions are made; fixed for the life of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """``failures`` and ``no_progress`` (restarts of any cause) count since the last new checkpoint."""
+
+    nodes: int
+    tasks_per_node: int
+    preflight: bool = True
+    restart: Literal["auto", "successor", "requeue", "never"] = "auto"
+    failures: int = 3
+    no_progress: int = 3
+    walltime_s: float | None = None
+    backoff_base_s: float = 1.0
+    backoff_max_s: float = 600.0
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+    def backoff_s(self, failures: int) -> float:
+        """The pause before a restart: none at first, then doubling."""
+        if failures <= 1:
+            return 0.0
+        return float(min(self.backoff_base_s * 2 ** (failures - 2), self.backoff_max_s))

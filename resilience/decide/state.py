@@ -1,0 +1,70 @@
+"""What is known of a run at one moment; the machine maps it and an event to the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .causes import StopCause
+from .classify import Fault
+
+
+class Phase(StrEnum):
+    """Where an attempt stands."""
+
+    NEW = "new"
+    PREFLIGHT = "preflight"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    PROBING = "probing"
+    MOVING = "moving"  # a new allocation was asked for
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A node that this run avoids, and why."""
+
+    node: str
+    cause: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The ranks have to stop, by ``kill_at`` (Unix seconds) at the latest."""
+
+    cause: StopCause
+    kill_at: float | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One run. The first block outlives an attempt; the rest begins anew with each."""
+
+    excluded: tuple[Exclusion, ...] = ()
+    committed_step: int = -1
+    failures: int = 0  # since the committed step moved
+    idle_restarts: int = 0  # likewise, of any cause
+    first_started: float | None = None
+
+    attempt: str = ""
+    batch_node: str = ""
+    phase: Phase = Phase.NEW
+    nodes: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+    generation: int = 0
+    done: frozenset[int] = frozenset()  # ranks that ended with 0
+    stop: Stop | None = None
+    fault: Fault | None = None
+    suspects: tuple[str, ...] = ()
+
+    @property
+    def excluded_nodes(self) -> tuple[str, ...]:
+        return tuple(exclusion.node for exclusion in self.excluded)
+
+    @property
+    def healthy(self) -> tuple[str, ...]:
+        return tuple(node for node in self.nodes if node not in self.excluded_nodes)
