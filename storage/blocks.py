@@ -1,0 +1,130 @@
+"""Moves bytes between memory and places in a file: in blocks, in parallel, each with its digest.
+
+A block is the unit of damage reports and the only place that touches file data, so a bounce buffer
+and O_DIRECT have their place in `_write` and `_read`. Standard library and xxhash only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import xxhash
+
+BLOCK_BYTES = 8 << 20
+DIGEST_BYTES = 16
+_THREADS = 4
+_IN_FLIGHT = 4 * _THREADS
+
+A = TypeVar("A")
+B = TypeVar("B")
+Block = tuple[int, memoryview]
+
+
+def count(size_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
+    """How many blocks a run of bytes has; none when it is empty."""
+    return -(-size_bytes // block_bytes)
+
+
+def split(at: int, data: memoryview, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The blocks of a run of bytes that begins at position `at` of the file."""
+    for start in range(0, len(data), block_bytes):
+        yield at + start, data[start : start + block_bytes]
+
+
+def write(fd: int, blocks: Iterable[Block]) -> list[bytes]:
+    """Writes every block at its place and returns their digests, in order. Raises OSError.
+
+    Blocks are taken from the iterable as the disk gets on with them, so what it makes on the way
+    is never in memory all at once.
+    """
+    return list(_in_parallel(lambda block: _write(fd, block), blocks))
+
+
+def read(fd: int, blocks: Iterable[Block]) -> Iterator[bytes]:
+    """Fills every block from its place and yields the digests of what was read, in order.
+
+    Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
+    """
+    return _in_parallel(lambda block: _read(fd, block), blocks)
+
+
+def digest(*parts: bytes | memoryview) -> bytes:
+    """xxh3-128, most significant byte first."""
+    state = xxhash.xxh3_128()
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
+def read_exactly(fd: int, at: int, size_bytes: int) -> bytes:
+    """Raises OSError when the file ends before."""
+    data = bytearray(size_bytes)
+    rest = memoryview(data)
+    while rest:
+        got = os.preadv(fd, [rest], at)
+        if got == 0:
+            raise OSError(errno.EIO, "the file is shorter than it was")
+        at, rest = at + got, rest[got:]
+    return bytes(data)
+
+
+def digest_outside(fd: int, extents: Iterable[tuple[int, int]]) -> bytes:
+    """The digest of all bytes of a file but those of the extents, each (position, size)."""
+    state = xxhash.xxh3_128()
+    position = 0
+    for at, size_bytes in [*sorted(extents), (os.fstat(fd).st_size, 0)]:
+        for start in range(position, at, BLOCK_BYTES):
+            state.update(read_exactly(fd, start, min(at - start, BLOCK_BYTES)))
+        position = max(position, at + size_bytes)
+    return state.digest()
+
+
+def reserve(fd: int, size_bytes: int) -> None:
+    """Asks the file system for the space now, so that a full disk shows before the first byte.
+
+    fallocate(2) itself, because posix_fallocate writes into every page where the file system has
+    no such call; there the writes will have to tell. Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fallocate(fd, 0, ctypes.c_int64(0), ctypes.c_int64(size_bytes)) == 0:
+        return
+    code = ctypes.get_errno()
+    if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+        raise OSError(code, os.strerror(code))
+
+
+def _write(fd: int, block: Block) -> bytes:
+    at, data = block
+    result = digest(data)
+    while data:
+        written = os.pwrite(fd, data, at)
+        at, data = at + written, data[written:]
+    return result
+
+
+def _read(fd: int, block: Block) -> bytes:
+    at, data = block
+    rest = data
+    while rest:
+        got = os.preadv(fd, [rest], at)
+        if got == 0:
+            break
+        at, rest = at + got, rest[got:]
+    return digest(data)
+
+
+def _in_parallel(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    running: deque[Future[B]] = deque()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="relight-blocks") as pool:
+        for item in items:
+            running.append(pool.submit(work, item))
+            if len(running) >= _IN_FLIGHT:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()

@@ -1,0 +1,156 @@
+"""The rank's side: saves one rank's state as a durable shard, and loads it back verified.
+
+A receipt is a word that is never taken back: where a rank finds its own for this step and
+incarnation, the save is done and that receipt is returned again. A shard without a receipt is what
+a failed save left, and is written anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from . import blocks, numpy_state
+from .commit import read_receipt
+from .condition import shard_fault
+from .durable import fsync_dir, make_dirs, publish
+from .errors import CheckpointDamaged as CheckpointDamaged
+from .errors import SaveFailed as SaveFailed
+from .errors import WorldChanged as WorldChanged
+from .index import Entry, Index
+from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path, step_dir
+from .manifest import Manifest
+from .read_shard import Damage, Shard
+from .rebuild import rebuild
+from .receipt import Receipt
+from .state import Encoder
+from .write_shard import Source, write_shard
+
+
+def save_shard(
+    directory: Path,
+    step: int,
+    incarnation: Incarnation,
+    rank: int,
+    world_size: int,
+    state: Mapping[str, object],
+) -> Receipt:
+    """Writes a rank's state and its receipt; both are durable when this returns.
+
+    Raises:
+        StateRefused: a value cannot be stored exactly; nothing was written.
+        SaveFailed: the file system refused; see its `errno` and `transient`.
+    """
+    started = time.monotonic()
+    encoder = Encoder(state)
+    source = Source(
+        step=step,
+        rank=rank,
+        world_size=world_size,
+        incarnation=incarnation,
+        tree=encoder.tree,
+        leaves=encoder.leaves,
+    )
+    path = shard_path(directory, step, incarnation, rank)
+    try:
+        make_dirs(incarnation_dir(directory, step, incarnation))
+        return _given(directory, source) or _save(directory, path, source, started)
+    except OSError as error:
+        raise SaveFailed(str(path), error) from error
+
+
+def load_shard(
+    directory: Path, manifest: Manifest, rank: int, world_size: int | None = None
+) -> dict[str, object]:
+    """A rank's state as it was saved; every block is checked while it is read.
+
+    Tensors come back on the CPU. Raises CheckpointDamaged, WorldChanged, FormatUnknown.
+    """
+    if world_size not in (None, manifest.world_size):
+        raise WorldChanged(manifest.world_size, f"{world_size} ranks")
+    if not 0 <= rank < manifest.world_size:
+        raise WorldChanged(manifest.world_size, f"rank {rank}")
+    receipt = manifest.receipts[rank]
+    path = step_dir(directory, manifest.step) / receipt.file
+    with Shard(path, receipt) as shard:
+        buffers = [np.empty(run.size_bytes, np.uint8) for run in shard.index.runs()]
+        damage = next(shard.damages(_places(shard.index, buffers)), None)
+        if damage is not None:
+            raise shard.damaged(damage)
+        try:
+            arrays = list(_arrays(shard.index, buffers))
+            return cast(dict[str, object], rebuild(shard.index.tree, arrays))
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"it cannot be understood: {error}"
+            raise shard.damaged(Damage("index", None, reason)) from error
+
+
+def _given(directory: Path, source: Source) -> Receipt | None:
+    """The receipt of an earlier call for the same shard, when that shard is there."""
+    path = receipt_path(directory, source.step, source.incarnation, source.rank)
+    receipt = read_receipt(path)
+    if receipt is None or (receipt.step, receipt.world_size) != (source.step, source.world_size):
+        return None
+    if shard_fault(step_dir(directory, source.step), receipt):
+        return None
+    fsync_dir(path.parent)
+    return receipt
+
+
+def _save(directory: Path, path: Path, source: Source, started: float) -> Receipt:
+    receipt_file = receipt_path(directory, source.step, source.incarnation, source.rank)
+    receipt_file.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        written = write_shard(path, source)
+        fsync_dir(path.parent)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    receipt = Receipt(
+        step=source.step,
+        rank=source.rank,
+        world_size=source.world_size,
+        incarnation=source.incarnation,
+        file=shard_file(source.incarnation, source.rank),
+        size_bytes=written.size_bytes,
+        digest=written.digest,
+        payload_bytes=sum(leaf.size_bytes for leaf in source.leaves),
+        seconds=time.monotonic() - started,
+        index_at=written.index.at,
+        index_bytes=written.index.size_bytes,
+        digests_at=written.digests.at,
+        digests_bytes=written.digests.size_bytes,
+    )
+    publish(receipt_file, receipt.to_json().encode("ascii"))
+    return receipt
+
+
+def _places(index: Index, buffers: Sequence[numpy_state.Buffer]) -> Iterator[blocks.Block]:
+    for run, buffer in zip(index.runs(), buffers, strict=True):
+        yield from blocks.split(run.at, buffer.data, index.block_bytes)
+
+
+def _arrays(index: Index, buffers: Sequence[numpy_state.Buffer]) -> Iterator[object]:
+    own, pack = iter(buffers[:-1]), buffers[-1]
+    for entry in index.entries:
+        if entry.packed:
+            yield _array(entry, pack[entry.at : entry.at + entry.size_bytes].copy())
+        else:
+            yield _array(entry, next(own))
+
+
+def _array(entry: Entry, data: numpy_state.Buffer) -> object:
+    if entry.kind == "bytes":
+        return data.tobytes()
+    if entry.kind == "torch":
+        from . import torch_state
+
+        return torch_state.rebuild(entry.dtype, entry.shape, data)
+    if entry.kind in ("numpy", "scalar"):
+        return numpy_state.rebuild(entry.kind, entry.dtype, entry.shape, data)
+    raise ValueError(f"arrays of kind {entry.kind!r} are unknown")

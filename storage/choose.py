@@ -1,0 +1,39 @@
+"""Which checkpoint to go on from. Manifests are the only truth, nothing points to the latest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .condition import Candidate as Candidate
+from .condition import examine, steps
+from .errors import NoValidCheckpoint as NoValidCheckpoint
+from .manifest import Manifest
+from .set_aside import records
+from .set_aside import set_aside as set_aside
+
+
+def candidates(directory: Path) -> list[Candidate]:
+    """Every step folder with its condition, newest first.
+
+    A step has one manifest at a time, so the order of steps is the order of (step, commit).
+    """
+    return [examine(directory, step) for step in steps(directory)]
+
+
+def newest_valid(directory: Path) -> Manifest | None:
+    """The checkpoint to restore; None when nothing was ever committed here.
+
+    Only sizes are compared, bytes are checked while they are loaded: on damage, `set_aside` and ask
+    again. Raises NoValidCheckpoint when there were committed checkpoints and none is valid.
+    """
+    reasons = []
+    for step in steps(directory):
+        candidate = examine(directory, step)
+        if candidate.condition == "valid":
+            return candidate.manifest
+        if candidate.condition == "damaged":
+            reasons.append(f"step {step}: {candidate.reason}")
+    reasons += [f"step {record.step}, set aside: {record.reason}" for record in records(directory)]
+    if reasons:
+        raise NoValidCheckpoint(str(directory), tuple(reasons))
+    return None

@@ -1,0 +1,86 @@
+"""What lies in one step folder: nothing committed, a valid checkpoint, or a damaged one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .errors import ManifestDamaged
+from .layout import Incarnation, manifest_path, step_dir, step_of
+from .manifest import Manifest
+from .receipt import Receipt
+
+Condition = Literal["valid", "damaged", "uncommitted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One step folder. `manifest` is there when it could be read, `reason` when it is damaged."""
+
+    step: int
+    condition: Condition
+    reason: str = ""
+    manifest: Manifest | None = None
+
+
+def steps(directory: Path) -> list[int]:
+    """The steps that have a folder, newest first; anything else in the directory is ignored."""
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted((step for name in names if (step := step_of(name)) is not None), reverse=True)
+
+
+def incarnations(directory: Path, step: int) -> list[Incarnation]:
+    """The incarnations that wrote to a step."""
+    found = []
+    for entry in os.scandir(step_dir(directory, step)):
+        try:
+            incarnation = Incarnation.parse(entry.name)
+        except ValueError:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            found.append(incarnation)
+    return sorted(found)
+
+
+def examine(directory: Path, step: int) -> Candidate:
+    """Judges a step by its manifest and the sizes of its shards; their bytes are not read.
+
+    Raises FormatUnknown for a checkpoint of a later version.
+    """
+    try:
+        manifest = Manifest.parse(manifest_path(directory, step).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return Candidate(step, "uncommitted")
+    except ManifestDamaged as error:
+        return Candidate(step, "damaged", f"its manifest is damaged: {error.reason}")
+    except OSError as error:
+        return Candidate(step, "damaged", f"its manifest cannot be read: {error.strerror}")
+    if manifest.step != step:
+        reason = f"its manifest is that of step {manifest.step}"
+        return Candidate(step, "damaged", reason, manifest)
+    fault = size_fault(directory, manifest)
+    if fault:
+        return Candidate(step, "damaged", fault, manifest)
+    return Candidate(step, "valid", manifest=manifest)
+
+
+def size_fault(directory: Path, manifest: Manifest) -> str:
+    """Says which shard is missing or has another size than listed, empty when none."""
+    folder = step_dir(directory, manifest.step)
+    return next(filter(None, (shard_fault(folder, one) for one in manifest.receipts)), "")
+
+
+def shard_fault(folder: Path, receipt: Receipt) -> str:
+    """Says why a receipt's shard cannot be the one that was saved, empty when it may be."""
+    try:
+        found = (folder / receipt.file).stat().st_size
+    except OSError as error:
+        return f"{receipt.file} cannot be read: {error.strerror}"
+    if found != receipt.size_bytes:
+        return f"{receipt.file} has {found} bytes, {receipt.size_bytes} were saved"
+    return ""

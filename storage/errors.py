@@ -1,0 +1,116 @@
+"""What can go wrong with checkpoints, each with the values a person needs to act on it."""
+
+from __future__ import annotations
+
+import errno as codes
+import os
+
+from relight.errors import RelightError, UsageError
+
+_LASTING = frozenset(
+    {codes.EACCES, codes.EPERM, codes.EROFS, codes.ENOTDIR, codes.ENAMETOOLONG, codes.ELOOP}
+)
+
+
+class StateRefused(UsageError):
+    """A value cannot be stored bit for bit; nothing was written."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"Cannot save {key or 'the state'}: {reason}. Nothing was written.")
+        self.key = key
+        self.reason = reason
+
+
+class SaveFailed(RelightError):
+    """A shard could not be made durable; what was there of it is removed, nothing else changed."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        text = os.strerror(cause.errno) if cause.errno else str(cause)
+        super().__init__(
+            f"Saving {path} failed: {text}. Earlier checkpoints are untouched; "
+            "free space or mend the file system, the next save tries again."
+        )
+        self.path = path
+        self.errno = cause.errno
+        self.transient = cause.errno not in _LASTING
+
+
+class CheckpointDamaged(RelightError):
+    """Bytes on disk are not those that were saved.
+
+    Attributes:
+        file: path of the shard.
+        array: key of the value, or the part of the file (`index`, `pack`, `header`, `file`).
+        block: number of the block inside it, None where the part has no blocks.
+    """
+
+    def __init__(self, file: str, array: str, block: int | None, reason: str) -> None:
+        place = f"{array}, block {block}" if block is not None else array
+        super().__init__(
+            f"{file} is damaged at {place}: {reason}. "
+            "Set this checkpoint aside and restore the one before it."
+        )
+        self.file = file
+        self.array = array
+        self.block = block
+        self.reason = reason
+
+
+class ManifestDamaged(RelightError):
+    """A commit record that does not say what it said when it was written."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The manifest is damaged: {reason}.")
+        self.reason = reason
+
+
+class FormatUnknown(RelightError):
+    """A whole and sealed record of a format that this version cannot read."""
+
+    def __init__(self, what: str, found: object, known: int) -> None:
+        super().__init__(
+            f"The {what} has format {found!r}, this relight reads format {known}: "
+            "use the relight version that wrote it, or a later one."
+        )
+
+
+class NoValidCheckpoint(RelightError):
+    """Checkpoints were committed here and none can be trusted: starting afresh would lose them."""
+
+    def __init__(self, directory: str, reasons: tuple[str, ...]) -> None:
+        listed = "; ".join(reasons[:5])
+        super().__init__(
+            f"{directory} holds committed checkpoints, but none is valid: {listed}. "
+            "Repair one, or name another directory to start from scratch."
+        )
+        self.reasons = reasons
+
+
+class WorldChanged(RelightError):
+    """The checkpoint was written by another number of ranks."""
+
+    def __init__(self, saved: int, wanted: str) -> None:
+        super().__init__(
+            f"The checkpoint was saved by {saved} ranks, it cannot be restored by {wanted}: "
+            f"run with {saved} ranks."
+        )
+
+
+class SaveIncomplete(RelightError):
+    """The shards of a step do not make a whole checkpoint, so it was not committed."""
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(f"Step {step} is not committed: {reason}. The one before it stands.")
+        self.reason = reason
+
+
+class Fenced(RelightError):
+    """A later incarnation has taken over this directory: the caller must stop writing to it."""
+
+    def __init__(self, directory: str, held: int, newest: int) -> None:
+        super().__init__(
+            f"{directory} belongs to epoch {newest} now, this process holds epoch {held}: "
+            "another attempt of the run has taken over, stop this one."
+        )
+        self.held = held
+        self.newest = newest

@@ -1,0 +1,74 @@
+"""Deletes checkpoints that are no longer kept, and what failed saves have left behind."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from .choose import candidates
+from .condition import Candidate, incarnations
+from .durable import fsync_dir
+from .epoch import check_holding
+from .layout import Incarnation, incarnation_dir, manifest_path, step_dir
+from .retention import Keep, to_delete
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a call of `prune` removed: steps, and paths of uncommitted folders."""
+
+    steps: tuple[int, ...]
+    leftovers: tuple[Path, ...]
+
+
+def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
+    """Called after a commit, by whoever holds `epoch`; `live` is the incarnation now running.
+
+    The newest valid checkpoint, damaged ones, everything newer than the newest valid one and what
+    `live` is writing are never touched. Safe to interrupt at any point and to call again.
+    Raises Fenced, OSError.
+    """
+    check_holding(directory, epoch)
+    found = candidates(directory)
+    valid = [one.step for one in found if one.condition == "valid"]
+    newest = max(valid, default=None)
+    deleted = to_delete(valid, newest, keep)
+    for step in deleted:
+        _delete_step(directory, step)
+    if newest is None:
+        return Pruned((), ())
+    rest = [one for one in found if one.step <= newest and one.step not in deleted]
+    leftovers = [path for one in rest for path in _leftovers(directory, one, live)]
+    for path in leftovers:
+        _remove(path)
+        with suppress(OSError):  # other incarnations may still be in there
+            path.parent.rmdir()
+    return Pruned(deleted, tuple(leftovers))
+
+
+def _delete_step(directory: Path, step: int) -> None:
+    # The manifest goes first and for good: a half deleted step must never look committed.
+    manifest_path(directory, step).unlink(missing_ok=True)
+    fsync_dir(step_dir(directory, step))
+    _remove(step_dir(directory, step))
+    fsync_dir(directory)
+
+
+def _leftovers(directory: Path, candidate: Candidate, live: Incarnation) -> list[Path]:
+    if candidate.condition == "damaged":
+        return []
+    kept = {live}
+    if candidate.manifest is not None:
+        kept.add(candidate.manifest.incarnation)
+    return [
+        incarnation_dir(directory, candidate.step, incarnation)
+        for incarnation in incarnations(directory, candidate.step)
+        if incarnation not in kept
+    ]
+
+
+def _remove(folder: Path) -> None:
+    # NFS keeps files that a dying process has open as .nfs*: what stays is for the next call.
+    shutil.rmtree(folder, ignore_errors=True)

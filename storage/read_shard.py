@@ -1,0 +1,99 @@
+"""Opens one rank's file for reading, past HDF5, and checks every block against its digest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import blocks
+from .errors import CheckpointDamaged
+from .index import Index, Run
+from .rebuild import array_key
+from .receipt import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A place whose bytes are not those that were saved. `block` is None for the whole part."""
+
+    array: str
+    block: int | None
+    reason: str
+
+
+class Shard:
+    """A shard opened for reading: size, index and digests are those of its receipt.
+
+    Raises CheckpointDamaged otherwise. Use as a context manager.
+    """
+
+    def __init__(self, path: Path, receipt: Receipt) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise CheckpointDamaged(str(path), "file", None, str(error.strerror)) from error
+        try:
+            self.index = self._open(receipt)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> Shard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def damages(self, buffers: Iterator[blocks.Block]) -> Iterator[Damage]:
+        """Fills the blocks of the index's runs, in their order, and yields the bad ones."""
+        labels = _labels(self.index.runs(), self.index.block_bytes)
+        try:
+            found = blocks.read(self._fd, buffers)
+            for (run, number), got, expected in zip(labels, found, self._digests[:-1], strict=True):
+                if got != expected:
+                    yield Damage(self.name(run), number, "its digest does not match")
+        except OSError as error:
+            yield Damage("file", None, f"it cannot be read: {error.strerror}")
+
+    def structure_damage(self) -> Damage | None:
+        """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
+        extents = [(run.at, run.size_bytes) for run in self.index.runs()]
+        if blocks.digest_outside(self._fd, [*extents, *self._own]) == self._digests[-1]:
+            return None
+        return Damage("header", None, "HDF5's structure has changed")
+
+    def name(self, run: Run) -> str:
+        return "pack" if run.entry is None else array_key(self.index.tree, run.entry)
+
+    def damaged(self, damage: Damage) -> CheckpointDamaged:
+        return CheckpointDamaged(str(self.path), damage.array, damage.block, damage.reason)
+
+    def _open(self, receipt: Receipt) -> Index:
+        size = os.fstat(self._fd).st_size
+        if size != receipt.size_bytes:
+            reason = f"it has {size} bytes, {receipt.size_bytes} were saved"
+            raise self.damaged(Damage("file", None, reason))
+        self._own = [
+            (receipt.index_at, receipt.index_bytes),
+            (receipt.digests_at, receipt.digests_bytes),
+        ]
+        index, digests = (blocks.read_exactly(self._fd, at, length) for at, length in self._own)
+        if blocks.digest(index, digests).hex() != receipt.digest:
+            reason = "index and digests are not those of the manifest: changed, or of another save"
+            raise self.damaged(Damage("index", None, reason))
+        width = blocks.DIGEST_BYTES
+        self._digests = [digests[at : at + width] for at in range(0, len(digests), width)]
+        try:
+            return Index.parse(index)
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"it cannot be understood: {error}"
+            raise self.damaged(Damage("index", None, reason)) from error
+
+
+def _labels(found: list[Run], block_bytes: int) -> Iterator[tuple[Run, int]]:
+    for run in found:
+        for number in range(blocks.count(run.size_bytes, block_bytes)):
+            yield run, number

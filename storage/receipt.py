@@ -1,0 +1,90 @@
+"""A rank's word that its shard is durable: what it wrote, where, and how to recognise it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .layout import Incarnation, shard_file
+from .sealed import Json, field, only, seal, unseal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a manifest must know of one shard.
+
+    Attributes:
+        file: the shard, relative to its step folder.
+        digest: xxh3-128 over index and block digests, so over every byte that can be loaded.
+        payload_bytes: bytes of values, without index, digests and HDF5's own.
+        seconds: wall time of the save.
+        index_at, digests_at: byte positions of the two in the file; loading starts there.
+    """
+
+    step: int
+    rank: int
+    world_size: int
+    incarnation: Incarnation
+    file: str
+    size_bytes: int
+    digest: str
+    payload_bytes: int
+    seconds: float
+    index_at: int
+    index_bytes: int
+    digests_at: int
+    digests_bytes: int
+
+    def to_json(self) -> str:
+        """One line, sealed with its own digest."""
+        return seal(self.to_body()).decode("ascii")
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Receipt:
+        """Raises ValueError when anything differs from what `to_json` wrote."""
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        return cls.from_body(unseal(data))
+
+    def to_body(self) -> dict[str, Json]:
+        return {
+            "step": self.step,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "attempt": self.incarnation.attempt,
+            "generation": self.incarnation.generation,
+            "file": self.file,
+            "size_bytes": self.size_bytes,
+            "digest": self.digest,
+            "payload_bytes": self.payload_bytes,
+            "seconds": self.seconds,
+            "index_at": self.index_at,
+            "index_bytes": self.index_bytes,
+            "digests_at": self.digests_at,
+            "digests_bytes": self.digests_bytes,
+        }
+
+    @classmethod
+    def from_body(cls, body: Mapping[str, Json]) -> Receipt:
+        """Raises ValueError for a missing, unknown, mistyped or contradictory field."""
+        incarnation = Incarnation(field(body, "attempt", str), field(body, "generation", int))
+        receipt = cls(
+            step=field(body, "step", int),
+            rank=field(body, "rank", int),
+            world_size=field(body, "world_size", int),
+            incarnation=incarnation,
+            file=field(body, "file", str),
+            size_bytes=field(body, "size_bytes", int),
+            digest=field(body, "digest", str),
+            payload_bytes=field(body, "payload_bytes", int),
+            seconds=field(body, "seconds", float),
+            index_at=field(body, "index_at", int),
+            index_bytes=field(body, "index_bytes", int),
+            digests_at=field(body, "digests_at", int),
+            digests_bytes=field(body, "digests_bytes", int),
+        )
+        only(body, receipt.to_body())
+        if not 0 <= receipt.rank < receipt.world_size:
+            raise ValueError(f"rank {receipt.rank} is not in a world of {receipt.world_size}")
+        if receipt.file != shard_file(incarnation, receipt.rank):
+            raise ValueError(f"file {receipt.file!r} is not that of rank {receipt.rank}")
+        return receipt
