@@ -1,0 +1,156 @@
+"""Checks in processes of their own, all at once: one that hangs costs its answer and nothing else.
+
+A process that waits for a dead filesystem cannot be killed. It is left behind with no hold on the
+output of this program, and its check is ``UNKNOWN``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Never
+
+from .check import Candidate, Check, Finding
+from .result import CheckResult, Outcome
+
+MAX_EVIDENCE_CHARS = 1000
+_REAP_S = 0.5
+_REAP_POLL_S = 0.005
+
+
+@dataclass(slots=True)
+class _Child:
+    """A check at work; ``said`` grows as its pipe is read, until it is silent or late."""
+
+    check: Check
+    pid: int
+    pipe: int
+    started: float
+    deadline: float
+    said: bytes = b""
+    ended: bool = False
+
+
+def run_checks(
+    checks: Sequence[Check], candidate: Candidate, limit_s: float
+) -> tuple[CheckResult, ...]:
+    """Run all checks, none longer than its own limit or ``limit_s``; answers in their order."""
+    children: list[_Child] = []
+    try:
+        for check in checks:
+            children.append(_start(check, candidate, limit_s))
+        results = _answers(children)
+    finally:
+        for child in children:
+            if not child.ended:
+                _end(child)
+    return tuple(results[check.name] for check in checks)
+
+
+def _answers(children: Sequence[_Child]) -> dict[str, CheckResult]:
+    results: dict[str, CheckResult] = {}
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            selector.register(child.pipe, selectors.EVENT_READ, child)
+        while waiting := [child for child in children if not child.ended]:
+            patience_s = min(child.deadline for child in waiting) - time.monotonic()
+            ready = {key.fd for key, _ in selector.select(max(patience_s, 0.0))}
+            now = time.monotonic()
+            for child in waiting:
+                silent = child.pipe in ready and not _still_talks(child)
+                if silent or child.deadline <= now:
+                    selector.unregister(child.pipe)
+                    results[child.check.name] = _end(child)
+    return results
+
+
+def _start(check: Check, candidate: Candidate, limit_s: float) -> _Child:
+    started = time.monotonic()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _answer(check, candidate, writer)
+    os.close(writer)
+    _own_group(pid)
+    return _Child(check, pid, reader, started, started + min(check.timeout_s, limit_s))
+
+
+def _own_group(pid: int) -> None:
+    # Both sides ask for it, so that it is so before either goes on.
+    try:
+        os.setpgid(pid, pid)
+    except (PermissionError, ProcessLookupError):
+        return  # it has done so itself, and may have ended
+
+
+def _answer(check: Check, candidate: Candidate, pipe: int) -> Never:
+    """In the child: carry the check out, say what it found, and end without any other work."""
+    try:
+        _own_group(0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nowhere, standard)
+        finding = json.dumps(dataclasses.asdict(_ask(check, candidate)))
+        os.write(pipe, finding.encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _ask(check: Check, candidate: Candidate) -> Finding:
+    try:
+        finding = check.run(candidate)
+    except Exception as error:
+        finding = Finding(Outcome.UNKNOWN, f"could not be run: {type(error).__name__}: {error}")
+    return dataclasses.replace(finding, evidence=finding.evidence[:MAX_EVIDENCE_CHARS])
+
+
+def _still_talks(child: _Child) -> bool:
+    chunk = os.read(child.pipe, 65536)
+    child.said += chunk
+    # The line's end counts: what the check has started may hold the pipe open.
+    return bool(chunk) and not chunk.endswith(b"\n")
+
+
+def _end(child: _Child) -> CheckResult:
+    """Take the answer; whatever the check has started ends with it."""
+    child.ended = True
+    os.killpg(child.pid, signal.SIGKILL)
+    os.close(child.pipe)
+    seconds = time.monotonic() - child.started
+    ending = _reap(child.pid)
+    try:
+        finding = _parse(child.said)
+    except (ValueError, TypeError, KeyError):
+        finding = Finding(Outcome.UNKNOWN, f"no answer in {seconds:.1f} s: {ending}")
+    return CheckResult(
+        check=child.check.name,
+        outcome=finding.outcome,
+        evidence=finding.evidence,
+        value=finding.value,
+        unit=finding.unit,
+        seconds=seconds,
+    )
+
+
+def _parse(said: bytes) -> Finding:
+    values = json.loads(said)
+    return Finding(Outcome(values["outcome"]), values["evidence"], values["value"], values["unit"])
+
+
+def _reap(pid: int) -> str:
+    """How the process ended; one that cannot be killed is left behind."""
+    give_up = time.monotonic() + _REAP_S
+    while time.monotonic() < give_up:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return f"ended by signal {-code}" if code < 0 else f"exited with {code}"
+        time.sleep(_REAP_POLL_S)
+    return "it cannot be killed and was left behind"

@@ -1,0 +1,97 @@
+"""The program of one node: carry out all checks, and write what they found.
+
+``python -m relight.resilience.health.preflight RUN_DIR OUT_DIR REFERENCE_TIME``, once on each node.
+REFERENCE_TIME is the supervisor's Unix time when it started the step. The report is
+``OUT_DIR/<node>.json``; when there is none, the node did not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from relight.errors import RelightError
+
+from ..config import ConfigDamaged, RunConfig
+from ..run_folder import RunFolder
+from . import clock, disk, memory, shm, site_command
+from .check import Candidate, Check
+from .isolate import run_checks
+from .result import NodeReport
+
+CHECKS: tuple[Check, ...] = (memory.CHECK, disk.CHECK, shm.CHECK, clock.CHECK)
+CHECKS_SHARE = 0.9  # of the budget; the rest is for the start of this program and its report
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def main(arguments: Sequence[str]) -> str | None:
+    """Check this node; gives the reason when there is no report, and nothing otherwise."""
+    started = time.time()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the checks are ended too
+    run_dir, out_dir, reference_time = arguments
+    try:
+        config = read_config(Path(run_dir))
+        candidate = Candidate(node_name(), config, started - float(reference_time))
+        write_report(Path(out_dir), examine(candidate, started))
+    except (RelightError, OSError) as error:
+        return f"preflight: {error}"
+    return None
+
+
+def examine(candidate: Candidate, started: float) -> NodeReport:
+    """Run the checks that this run asks for, within its budget."""
+    health = candidate.config.health
+    checks = CHECKS if health.site_command is None else (*CHECKS, site_command.CHECK)
+    results = run_checks(checks, candidate, health.budget_s * CHECKS_SHARE)
+    return NodeReport(
+        node=candidate.node,
+        results=results,
+        boot_id=BOOT_ID.read_text().strip(),
+        started=started,
+        seconds=time.time() - started,
+    )
+
+
+def read_config(run_dir: Path) -> RunConfig:
+    """The run that asks, from its folder.
+
+    Raises:
+        ConfigDamaged: the plan is no JSON object with a readable ``run``.
+        OSError: it cannot be read at all.
+    """
+    path = RunFolder(run_dir).plan
+    try:
+        run = json.loads(path.read_bytes())["run"]
+        if not isinstance(run, dict):
+            raise TypeError(f"run is {run!r:.100}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigDamaged(f"{path} is not the plan of a run: {error!r}") from error
+    return RunConfig.from_json(run)
+
+
+def node_name() -> str:
+    """The name under which the scheduler knows this node."""
+    named = os.environ.get("RELIGHT_NODE") or os.environ.get("SLURMD_NODENAME")
+    return named or socket.gethostname()
+
+
+def write_report(out_dir: Path, report: NodeReport) -> None:
+    """Let the report appear as a whole or not at all."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    whole = out_dir / f"{report.node}.json"
+    part = out_dir / f".{report.node}.{os.getpid()}.part"
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(report.to_json(), file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(whole)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

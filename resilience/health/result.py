@@ -1,0 +1,106 @@
+"""What the checks of one node found, and its form in the file that the node writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from relight.errors import RelightError
+
+
+class ReportDamaged(RelightError):
+    """A node's report is torn, or was written by something else."""
+
+
+class Outcome(StrEnum):
+    """What a check says; only ``FAIL_NODE`` is about the node as such."""
+
+    PASS = "PASS"
+    WARN = "WARN"  # people should know; the run goes on
+    FAIL_NODE = "FAIL_NODE"  # this node would fail the run, another may not
+    FAIL_JOB = "FAIL_JOB"  # the run would fail on every node
+    UNKNOWN = "UNKNOWN"  # the check could not be carried out: it says nothing about the node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The answer of one check; ``evidence`` is one line for people, ``value`` what was measured."""
+
+    check: str
+    outcome: Outcome
+    evidence: str
+    value: float | None = None
+    unit: str | None = None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """All answers of one node. ``started`` is Unix time by the node's own clock."""
+
+    node: str
+    results: tuple[CheckResult, ...]
+    boot_id: str
+    started: float
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """The report as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> NodeReport:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            ReportDamaged: a key is missing, unknown, or holds a value of the wrong kind.
+        """
+        try:
+            values = _exactly(data, {"node", "results", "boot_id", "started", "seconds"})
+            results = values["results"]
+            if not isinstance(results, list | tuple):
+                raise ValueError(f"results is {results!r}, not a list")
+            return cls(
+                node=_text(values, "node"),
+                results=tuple(_result(entry) for entry in results),
+                boot_id=_text(values, "boot_id"),
+                started=_number(values, "started"),
+                seconds=_number(values, "seconds"),
+            )
+        except ValueError as error:
+            raise ReportDamaged(f"not the report of a node: {error}") from error
+
+
+def _result(data: object) -> CheckResult:
+    values = _exactly(data, {field.name for field in dataclasses.fields(CheckResult)})
+    return CheckResult(
+        check=_text(values, "check"),
+        outcome=Outcome(_text(values, "outcome")),
+        evidence=_text(values, "evidence"),
+        value=None if values["value"] is None else _number(values, "value"),
+        unit=None if values["unit"] is None else _text(values, "unit"),
+        seconds=_number(values, "seconds"),
+    )
+
+
+def _exactly(data: object, keys: set[str]) -> Mapping[str, object]:
+    if not isinstance(data, dict) or set(data) != keys:
+        raise ValueError(f"{data!r:.200} does not have exactly the keys {sorted(keys)}")
+    return data
+
+
+def _text(values: Mapping[str, object], key: str) -> str:
+    value = values[key]
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {value!r}, not text")
+    return value
+
+
+def _number(values: Mapping[str, object], key: str) -> float:
+    value = values[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{key} is {value!r}, not a number")
+    return float(value)

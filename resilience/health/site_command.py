@@ -1,0 +1,83 @@
+"""The site's own check (NHC and the like): its exit code counts, its last lines are evidence."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import deque
+from typing import IO
+
+from .check import Candidate, Check, Finding
+from .result import Outcome
+
+KEPT_LINES = 5
+MAX_LINE_CHARS = 200
+_LAST_WORDS_S = 0.5
+
+_NOT_EXECUTABLE = 126  # what a shell exits with when it cannot start a command
+_NOT_FOUND = 127
+_BY_SIGNAL = range(129, 193)  # and when the command was ended by a signal
+
+
+def check_site_command(candidate: Candidate) -> Finding:
+    """Run the command by a shell, as the user of the job.
+
+    Raises:
+        OSError: no shell could be started.
+    """
+    command = candidate.config.health.site_command
+    if command is None:
+        return Finding(Outcome.PASS, "no command is set")
+    code, lines = _run(command)
+    said = " | ".join(lines) or "it printed nothing"
+    if code == 0:
+        return Finding(Outcome.PASS, f"{command}: {said}", 0.0, "exit code")
+    if code in (_NOT_EXECUTABLE, _NOT_FOUND):
+        return Finding(Outcome.UNKNOWN, f"{command} could not be started: {said}")
+    if code < 0 or code in _BY_SIGNAL:
+        number = -code if code < 0 else code - 128
+        return Finding(Outcome.UNKNOWN, f"{command} was ended by signal {number}: {said}")
+    return Finding(
+        Outcome.FAIL_NODE, f"{command} exited with {code}: {said}", float(code), "exit code"
+    )
+
+
+def _run(command: str) -> tuple[int, list[str]]:
+    """The exit code and the last lines that were printed.
+
+    The end of the command counts, not the end of its output: something that it left in the
+    background may hold that open for ever.
+    """
+    lines: deque[str] = deque(maxlen=KEPT_LINES)
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    )
+    assert process.stdout is not None
+    reader = threading.Thread(target=_keep_last, args=(process.stdout, lines), daemon=True)
+    reader.start()
+    code = process.wait()
+    reader.join(_LAST_WORDS_S)
+    return code, list(lines)
+
+
+def _keep_last(stream: IO[str], lines: deque[str]) -> None:
+    with stream:
+        while line := stream.readline(MAX_LINE_CHARS):
+            if line.strip():
+                lines.append(line.strip())
+
+
+CHECK = Check(
+    name="site_command",
+    reads="the exit code of health.site_command",
+    threshold="0; 126, 127 and an end by a signal count as not carried out",
+    worst=Outcome.FAIL_NODE,
+    typical_s=5.0,
+    timeout_s=600.0,
+    run=check_site_command,
+)

@@ -1,0 +1,97 @@
+"""What the reports of all nodes mean for the run: pure.
+
+Only what speaks against a node as such excludes it. What more than a quarter of the nodes, and at
+least two, fail alike is not the nodes' fault: it is a threshold, an update or a shared filesystem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..config import OnUnknown
+from .result import NodeReport, Outcome
+
+ANSWERS = "answers"  # the check that a report passes by being there
+NO_REPORT = "no report came from this node"
+_NOT_NODES = "so many nodes fail alike that it is not the nodes, none is excluded: "
+_SHOWN_NODES = 8
+
+Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps."""
+
+    bad: Mapping[str, str]
+    job_fault: str | None
+    warnings: tuple[str, ...]
+
+
+def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Judgement:
+    """Weigh the reports; None stands for a node without one. Nodes count in the given order."""
+    found = {outcome: _findings(reports, outcome) for outcome in Outcome}
+    accused = dict(found[Outcome.FAIL_NODE])
+    if on_unknown == "fail":
+        for check, nodes in found[Outcome.UNKNOWN].items():
+            accused[check] = {**nodes, **accused.get(check, {})}
+    shared = {check for check, nodes in accused.items() if _is_shared(len(nodes), len(reports))}
+    faults = _lines(found[Outcome.FAIL_JOB], "")
+    if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
+        faults += _lines({"disk": accused["disk"]}, "")
+    return Judgement(
+        bad=_bad({check: nodes for check, nodes in accused.items() if check not in shared}),
+        job_fault="; ".join(faults) or None,
+        warnings=(
+            *_lines({check: accused[check] for check in accused if check in shared}, _NOT_NODES),
+            *_lines(found[Outcome.WARN], ""),
+            *_lines(_without(found[Outcome.UNKNOWN], accused), "unclear: "),
+        ),
+    )
+
+
+def _findings(reports: Mapping[str, NodeReport | None], outcome: Outcome) -> Findings:
+    found: dict[str, dict[str, str]] = {}
+    for node, report in reports.items():
+        if report is None:
+            if outcome is Outcome.UNKNOWN:
+                found.setdefault(ANSWERS, {})[node] = NO_REPORT
+            continue
+        for result in report.results:
+            if result.outcome is outcome:
+                found.setdefault(result.check, {})[node] = result.evidence
+    return found
+
+
+def _is_shared(failing: int, nodes: int) -> bool:
+    return failing >= 2 and failing * 4 > nodes
+
+
+def _bad(accused: Findings) -> dict[str, str]:
+    evidence: dict[str, list[str]] = {}
+    for check, nodes in accused.items():
+        for node, text in nodes.items():
+            evidence.setdefault(node, []).append(f"{check}: {text}")
+    return {node: "; ".join(texts) for node, texts in evidence.items()}
+
+
+def _without(findings: Findings, others: Findings) -> Findings:
+    """Only what is not already among the others."""
+    left: dict[str, dict[str, str]] = {}
+    for check, nodes in findings.items():
+        rest = {n: text for n, text in nodes.items() if n not in others.get(check, {})}
+        if rest:
+            left[check] = rest
+    return left
+
+
+def _lines(findings: Findings, prefix: str) -> list[str]:
+    """One line for each check, however many nodes there are."""
+    lines = []
+    for check, nodes in findings.items():
+        names = list(nodes)
+        more = f" and {len(names) - _SHOWN_NODES} more" if len(names) > _SHOWN_NODES else ""
+        where = ", ".join(names[:_SHOWN_NODES]) + more
+        lines.append(f"{prefix}{check}: {nodes[names[0]]} ({where})")
+    return lines

@@ -1,0 +1,172 @@
+"""Checks in processes of their own: good, bad, not carried out, dead, nonsense, hanging."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from relight.resilience.config import RunConfig
+from relight.resilience.health.check import Candidate, Check, Finding
+from relight.resilience.health.isolate import MAX_EVIDENCE_CHARS, run_checks
+from relight.resilience.health.result import CheckResult, Outcome
+
+LONG_S = 60.0  # more than any of these tests may take
+
+
+@pytest.fixture
+def candidate(run_config: RunConfig) -> Candidate:
+    return Candidate("n1", run_config, 0.0)
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """Opening it for reading hangs until somebody opens it for writing."""
+    path = tmp_path / "hangs"
+    os.mkfifo(path)
+    return path
+
+
+def check(
+    run: Callable[[Candidate], Finding], name: str = "it", timeout_s: float = LONG_S
+) -> Check:
+    return Check(
+        name=name,
+        reads="",
+        threshold="",
+        worst=Outcome.FAIL_NODE,
+        typical_s=0.0,
+        timeout_s=timeout_s,
+        run=run,
+    )
+
+
+def one(candidate: Candidate, run: Callable[[Candidate], Finding]) -> CheckResult:
+    (result,) = run_checks([check(run)], candidate, LONG_S)
+    return result
+
+
+def test_the_answer_comes_back_whole(candidate: Candidate) -> None:
+    result = one(candidate, lambda c: Finding(Outcome.FAIL_NODE, f"{c.node} is bad", 1.5, "m"))
+    assert (result.check, result.outcome) == ("it", Outcome.FAIL_NODE)
+    assert (result.evidence, result.value, result.unit) == ("n1 is bad", 1.5, "m")
+
+
+def test_answers_come_in_the_order_of_the_checks(candidate: Candidate, fifo: Path) -> None:
+    def waits(_candidate: Candidate) -> Finding:
+        return Finding(Outcome.PASS, fifo.read_text())
+
+    def releases(_candidate: Candidate) -> Finding:
+        fifo.write_text("released")
+        return Finding(Outcome.PASS, "")
+
+    results = run_checks([check(waits, "slow"), check(releases, "quick")], candidate, LONG_S)
+    assert [result.check for result in results] == ["slow", "quick"]
+    assert results[0].evidence == "released"
+
+
+def test_a_check_that_raises_was_not_carried_out(candidate: Candidate) -> None:
+    def raises(_candidate: Candidate) -> Finding:
+        raise ImportError("no such module")
+
+    result = one(candidate, raises)
+    assert result.outcome is Outcome.UNKNOWN
+    assert result.evidence == "could not be run: ImportError: no such module"
+
+
+def test_a_check_that_dies_was_not_carried_out(candidate: Candidate) -> None:
+    def dies(_candidate: Candidate) -> Finding:
+        os.kill(os.getpid(), signal.SIGALRM)
+        return Finding(Outcome.PASS, "")
+
+    result = one(candidate, dies)
+    assert result.outcome is Outcome.UNKNOWN
+    assert "ended by signal 14" in result.evidence
+
+
+def test_a_check_that_exits_was_not_carried_out(candidate: Candidate) -> None:
+    result = one(candidate, lambda _: sys.exit(3))
+    assert result.outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("said", ["", "{]", "[]", '{"outcome": "GOOD"}'])
+def test_nonsense_is_no_answer(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr(json, "dumps", lambda _finding: said)
+    result = one(candidate, lambda _: Finding(Outcome.PASS, ""))
+    assert (result.outcome, result.evidence[:9]) == (Outcome.UNKNOWN, "no answer")
+
+
+def test_a_long_story_is_cut(candidate: Candidate) -> None:
+    result = one(candidate, lambda _: Finding(Outcome.WARN, "é" * 10**6))
+    assert result.outcome is Outcome.WARN
+    assert len(result.evidence) == MAX_EVIDENCE_CHARS
+
+
+def test_a_check_that_hangs_costs_only_its_own_answer(candidate: Candidate, fifo: Path) -> None:
+    def hangs(_candidate: Candidate) -> Finding:
+        return Finding(Outcome.PASS, fifo.read_text())
+
+    hanging = check(hangs, "hangs", timeout_s=0.2)
+    good = check(lambda _: Finding(Outcome.PASS, ""), "good")
+    first, second = run_checks([hanging, good], candidate, LONG_S)
+    assert first.outcome is Outcome.UNKNOWN
+    assert "ended by signal 9" in first.evidence
+    assert second.outcome is Outcome.PASS
+
+
+def test_no_check_gets_more_than_the_limit(candidate: Candidate, fifo: Path) -> None:
+    def hangs(_candidate: Candidate) -> Finding:
+        return Finding(Outcome.PASS, fifo.read_text())
+
+    (result,) = run_checks([check(hangs)], candidate, 0.2)
+    assert result.outcome is Outcome.UNKNOWN
+    assert result.seconds < LONG_S
+
+
+def test_a_check_that_cannot_be_killed_is_left_behind(
+    candidate: Candidate, fifo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs(_candidate: Candidate) -> Finding:
+        return Finding(Outcome.PASS, fifo.read_text())
+
+    spared: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda pid, _signal: spared.append(pid))
+    (result,) = run_checks([check(hangs)], candidate, 0.1)
+    assert result.outcome is Outcome.UNKNOWN
+    assert "left behind" in result.evidence
+    fifo.write_text("now")  # it goes on, finds nobody who listens, and ends
+    os.waitpid(spared[0], 0)
+
+
+def test_what_a_check_has_started_ends_with_it(candidate: Candidate, tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+
+    def starts_another(_candidate: Candidate) -> Finding:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        started.write_text(str(pid))
+        return Finding(Outcome.PASS, "")
+
+    assert one(candidate, starts_another).outcome is Outcome.PASS
+    assert ends(int(started.read_text()))
+
+
+def ends(pid: int) -> bool:
+    """Whether a process that is not our child is, or comes to be, dead."""
+    try:
+        process = psutil.Process(pid)
+        process.wait(timeout=LONG_S)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True

@@ -1,0 +1,93 @@
+"""Reports as files: what was written is read back, and nothing else passes for a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.resilience.health.collect import read_reports
+from relight.resilience.health.result import CheckResult, NodeReport, Outcome, ReportDamaged
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+RESULTS = st.builds(
+    CheckResult,
+    check=st.text(),
+    outcome=st.sampled_from(Outcome),
+    evidence=st.text(),
+    value=st.none() | NUMBERS,
+    unit=st.none() | st.text(),
+    seconds=NUMBERS,
+)
+REPORTS = st.builds(
+    NodeReport,
+    node=st.text(),
+    results=st.lists(RESULTS).map(tuple),
+    boot_id=st.text(),
+    started=NUMBERS,
+    seconds=NUMBERS,
+)
+
+RESULT: dict[str, object] = {
+    "check": "disk",
+    "outcome": "PASS",
+    "evidence": "fine",
+    "value": 1,
+    "unit": "bytes",
+    "seconds": 0.1,
+}
+REPORT: dict[str, object] = {
+    "node": "n1",
+    "results": [RESULT],
+    "boot_id": "b",
+    "started": 1.0,
+    "seconds": 0.2,
+}
+
+
+@given(REPORTS)
+def test_round_trip(report: NodeReport) -> None:
+    assert NodeReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        "report",
+        {},
+        {**REPORT, "more": 1},
+        {**REPORT, "node": 1},
+        {**REPORT, "started": "now"},
+        {**REPORT, "started": True},
+        {**REPORT, "seconds": float("nan")},
+        {**REPORT, "results": "none"},
+        {**REPORT, "results": [{}]},
+        {**REPORT, "results": [{**RESULT, "outcome": "FINE"}]},
+        {**REPORT, "results": [{**RESULT, "value": "1"}]},
+        {**REPORT, "results": [{**RESULT, "evidence": None}]},
+    ],
+)
+def test_anything_else_is_refused(data: object) -> None:
+    with pytest.raises(ReportDamaged):
+        NodeReport.from_json(data)
+
+
+def test_only_whole_reports_of_the_nodes_themselves_are_collected(tmp_path: Path) -> None:
+    whole = json.dumps(REPORT)
+    (tmp_path / "n1.json").write_text(whole)
+    (tmp_path / "n2.json").write_text(whole)  # of another node
+    (tmp_path / "n3.json").write_text(whole[:-20])
+    (tmp_path / "n4.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "n5.json").mkdir()
+    reports = read_reports(tmp_path, ["n1", "n2", "n3", "n4", "n5", "n6"])
+    assert list(reports) == ["n1", "n2", "n3", "n4", "n5", "n6"]
+    assert [node for node, report in reports.items() if report] == ["n1"]
+
+
+def test_no_folder_is_no_report(tmp_path: Path) -> None:
+    assert read_reports(tmp_path / "none", ["n1"]) == {"n1": None}

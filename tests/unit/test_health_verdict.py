@@ -1,0 +1,163 @@
+"""What reports mean for the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.resilience.health.result import CheckResult, NodeReport, Outcome
+from relight.resilience.health.verdict import ANSWERS, NO_REPORT, judge
+
+CHECKS = ("memory", "disk", "clock")
+Answers = Mapping[str, Outcome]
+
+
+def report(node: str, answers: Answers) -> NodeReport:
+    results = tuple(
+        CheckResult(check=check, outcome=outcome, evidence=f"{check} of {node}", seconds=0.0)
+        for check, outcome in answers.items()
+    )
+    return NodeReport(node=node, results=results, boot_id="b", started=0.0, seconds=0.0)
+
+
+def reports(count: int, **others: Answers | None) -> dict[str, NodeReport | None]:
+    """``count`` nodes; all pass but the others named, of which None has no report."""
+    good = dict.fromkeys(CHECKS, Outcome.PASS)
+    named = {f"n{i}": others.get(f"n{i}", good) for i in range(count)}
+    return {n: None if a is None else report(n, {**good, **a}) for n, a in named.items()}
+
+
+def test_all_good() -> None:
+    judgement = judge(reports(4), "fail")
+    assert (judgement.bad, judgement.job_fault, judgement.warnings) == ({}, None, ())
+
+
+def test_a_bad_node_is_left_with_all_its_evidence() -> None:
+    bad = {"memory": Outcome.FAIL_NODE, "disk": Outcome.FAIL_NODE, "clock": Outcome.WARN}
+    judgement = judge(reports(4, n1=bad), "warn")
+    assert judgement.bad == {"n1": "memory: memory of n1; disk: disk of n1"}
+    assert judgement.job_fault is None
+    assert judgement.warnings == ("clock: clock of n1 (n1)",)
+
+
+def test_one_node_alone_can_be_bad() -> None:
+    assert set(judge(reports(1, n0={"disk": Outcome.FAIL_NODE}), "warn").bad) == {"n0"}
+
+
+@pytest.mark.parametrize(("count", "excluded"), [(2, 0), (7, 0), (8, 2), (9, 2)])
+def test_more_than_a_quarter_and_two_is_not_the_nodes(count: int, excluded: int) -> None:
+    fail = {"memory": Outcome.FAIL_NODE}
+    judgement = judge(reports(count, n0=fail, n1=fail), "warn")
+    assert len(judgement.bad) == excluded
+    assert judgement.job_fault is None
+    assert len(judgement.warnings) == (0 if excluded else 1)
+    assert all("not the nodes" in w and "n0, n1" in w for w in judgement.warnings)
+
+
+def test_another_check_still_excludes_where_one_is_not_the_nodes() -> None:
+    fail = {"memory": Outcome.FAIL_NODE}
+    judgement = judge(
+        reports(4, n0=fail, n1=fail, n2=fail, n3={"clock": Outcome.FAIL_NODE}), "warn"
+    )
+    assert judgement.bad == {"n3": "clock: clock of n3"}
+
+
+def test_a_disk_that_fails_everywhere_is_a_fault_of_the_job() -> None:
+    fail = {"disk": Outcome.FAIL_NODE}
+    judgement = judge(reports(3, n0=fail, n1=fail, n2=fail), "warn")
+    assert judgement.bad == {}
+    assert judgement.job_fault == "disk: disk of n0 (n0, n1, n2)"
+
+
+def test_a_disk_that_nobody_could_check_is_no_fault_of_the_job() -> None:
+    unknown = {"disk": Outcome.UNKNOWN}
+    judgement = judge(reports(2, n0=unknown, n1=unknown), "fail")
+    assert (judgement.bad, judgement.job_fault) == ({}, None)
+    assert len(judgement.warnings) == 1
+
+
+def test_a_fault_of_the_job() -> None:
+    judgement = judge(reports(4, n2={"disk": Outcome.FAIL_JOB}), "warn")
+    assert judgement.bad == {}
+    assert judgement.job_fault == "disk: disk of n2 (n2)"
+
+
+def test_no_answer_is_a_warning() -> None:
+    judgement = judge(reports(8, n3=None, n4={"disk": Outcome.UNKNOWN}), "warn")
+    assert (judgement.bad, judgement.job_fault) == ({}, None)
+    assert set(judgement.warnings) == {
+        f"unclear: answers: {NO_REPORT} (n3)",
+        "unclear: disk: disk of n4 (n4)",
+    }
+
+
+def test_no_answer_excludes_where_that_is_asked() -> None:
+    judgement = judge(reports(8, n3=None, n4={"disk": Outcome.UNKNOWN}), "fail")
+    assert judgement.bad == {"n3": f"answers: {NO_REPORT}", "n4": "disk: disk of n4"}
+    assert judgement.warnings == ()
+
+
+def test_a_thousand_nodes_fit_in_one_line() -> None:
+    fail: Answers = {"memory": Outcome.FAIL_NODE}
+    judgement = judge(reports(1000, **{f"n{i}": fail for i in range(1000)}), "warn")
+    (warning,) = judgement.warnings
+    assert "and 992 more" in warning
+    assert len(warning) < 300
+
+
+ROWS = st.none() | st.dictionaries(st.sampled_from(CHECKS), st.sampled_from(Outcome))
+SITUATIONS = st.lists(ROWS, max_size=12).map(
+    lambda rows: {f"n{i}": None if a is None else report(f"n{i}", a) for i, a in enumerate(rows)}
+)
+POLICIES: st.SearchStrategy[Literal["warn", "fail"]] = st.sampled_from(["warn", "fail"])
+
+
+def outcomes(situation: Mapping[str, NodeReport | None], node: str) -> set[Outcome]:
+    found = situation[node]
+    return {result.outcome for result in found.results} if found else {Outcome.UNKNOWN}
+
+
+@given(SITUATIONS, POLICIES)
+def test_only_what_speaks_against_a_node_excludes_it(
+    situation: dict[str, NodeReport | None], policy: Literal["warn", "fail"]
+) -> None:
+    against = {Outcome.FAIL_NODE} | ({Outcome.UNKNOWN} if policy == "fail" else set())
+    for node in judge(situation, policy).bad:
+        assert outcomes(situation, node) & against
+
+
+@given(SITUATIONS, POLICIES)
+def test_nothing_that_was_found_is_lost(
+    situation: dict[str, NodeReport | None], policy: Literal["warn", "fail"]
+) -> None:
+    judgement = judge(situation, policy)
+    told = "\n".join([*judgement.bad.values(), judgement.job_fault or "", *judgement.warnings])
+    for found in situation.values():
+        for result in found.results if found else ():
+            assert result.outcome is Outcome.PASS or f"{result.check}: " in told
+
+
+@given(SITUATIONS, POLICIES)
+def test_a_fault_of_the_job_has_a_cause(
+    situation: dict[str, NodeReport | None], policy: Literal["warn", "fail"]
+) -> None:
+    said = {outcome for node in situation for outcome in outcomes(situation, node)}
+    judgement = judge(situation, policy)
+    if Outcome.FAIL_JOB in said:
+        assert judgement.job_fault is not None
+    elif judgement.job_fault is not None:
+        assert all(Outcome.FAIL_NODE in outcomes(situation, node) for node in situation)
+
+
+@given(SITUATIONS, POLICIES)
+def test_one_check_never_excludes_more_than_a_quarter(
+    situation: dict[str, NodeReport | None], policy: Literal["warn", "fail"]
+) -> None:
+    bad = judge(situation, policy).bad
+    for check in (*CHECKS, ANSWERS):
+        excluded = [node for node, evidence in bad.items() if f"{check}: " in evidence]
+        assert len(excluded) <= max(1, len(situation) // 4)
