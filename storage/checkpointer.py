@@ -16,7 +16,7 @@ import numpy as np
 
 from . import blocks, numpy_state
 from .commit import read_receipt
-from .condition import shard_fault
+from .condition import examine, shard_fault
 from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
@@ -78,9 +78,9 @@ def load_shard(
     path = step_dir(directory, manifest.step) / receipt.file
     with Shard(path, receipt) as shard:
         buffers = [np.empty(run.size_bytes, np.uint8) for run in shard.index.runs()]
-        damage = next(shard.damages(_places(shard.index, buffers)), None)
-        if damage is not None:
-            raise shard.damaged(damage)
+        damages = list(shard.damages(_places(shard.index, buffers)))
+        if damages:
+            raise shard.damaged(damages[0])
         try:
             arrays = list(_arrays(shard.index, buffers))
             return cast(dict[str, object], rebuild(shard.index.tree, arrays))
@@ -90,15 +90,24 @@ def load_shard(
 
 
 def _given(directory: Path, source: Source) -> Receipt | None:
-    """The receipt of an earlier call for the same shard, when that shard is there."""
-    path = receipt_path(directory, source.step, source.incarnation, source.rank)
-    receipt = read_receipt(path)
-    if receipt is None or (receipt.step, receipt.world_size) != (source.step, source.world_size):
-        return None
-    if shard_fault(step_dir(directory, source.step), receipt):
-        return None
-    fsync_dir(path.parent)
-    return receipt
+    """The receipt of an earlier save of the same shard, when that shard is there."""
+    folder = incarnation_dir(directory, source.step, source.incarnation)
+    mine = (source.step, source.incarnation, source.world_size, source.rank)
+    for receipt in _known_receipts(directory, source):
+        named = (receipt.step, receipt.incarnation, receipt.world_size, receipt.rank)
+        if named == mine and not shard_fault(folder.parent, receipt):
+            fsync_dir(folder)
+            return receipt
+    return None
+
+
+def _known_receipts(directory: Path, source: Source) -> Iterator[Receipt]:
+    own = read_receipt(receipt_path(directory, source.step, source.incarnation, source.rank))
+    if own is not None:
+        yield own
+    manifest = examine(directory, source.step).manifest
+    if manifest is not None and source.rank < manifest.world_size:
+        yield manifest.receipts[source.rank]
 
 
 def _save(directory: Path, path: Path, source: Source, started: float) -> Receipt:
@@ -108,7 +117,7 @@ def _save(directory: Path, path: Path, source: Source, started: float) -> Receip
     try:
         written = write_shard(path, source)
         fsync_dir(path.parent)
-    except OSError:
+    except BaseException:
         path.unlink(missing_ok=True)
         raise
     receipt = Receipt(

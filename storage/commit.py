@@ -41,7 +41,8 @@ def commit(
     fault = size_fault(directory, manifest)
     if fault:
         raise SaveIncomplete(step, fault)
-    fsync_dir(step_dir(directory, step))
+    for folder in (step_dir(directory, step), directory):
+        fsync_dir(folder)  # a rank that made the step's folder may have died before its own fsync
     data = manifest.to_bytes()
     path = manifest_path(directory, step)
     while True:
@@ -136,10 +137,10 @@ def _clear(directory: Path, step: int, reason: str) -> None:
     moved = set_manifest_aside(directory, step, reason)
     if moved is None:
         return
-    data = moved.read_bytes()
     try:
+        data = moved.read_bytes()
         sound = not size_fault(directory, Manifest.parse(data))
-    except ManifestDamaged:
+    except (OSError, ManifestDamaged):
         return
     if sound:
         publish_new(manifest_path(directory, step), data)

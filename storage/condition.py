@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,13 +37,13 @@ def steps(directory: Path) -> list[int]:
 def incarnations(directory: Path, step: int) -> list[Incarnation]:
     """The incarnations that wrote to a step."""
     found = []
-    for entry in os.scandir(step_dir(directory, step)):
-        try:
-            incarnation = Incarnation.parse(entry.name)
-        except ValueError:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            found.append(incarnation)
+    try:
+        folders = [path for path in step_dir(directory, step).iterdir() if path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for folder in folders:
+        with suppress(ValueError):
+            found.append(Incarnation.parse(folder.name))
     return sorted(found)
 
 

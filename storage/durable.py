@@ -20,8 +20,8 @@ def fsync_dir(folder: Path) -> None:
 def make_dirs(folder: Path) -> None:
     """Creates a folder with its parents; every folder that gained a name is fsynced.
 
-    A level that exists already is fsynced in its parent too: whoever made it a moment ago may not
-    have come that far.
+    The folder itself is fsynced in its parent even if it exists: whoever made it a moment ago may
+    not have come that far.
     """
     missing = [folder]
     while not missing[-1].parent.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TypeVar, cast
 
@@ -34,7 +35,7 @@ def same_memory(array: Array) -> tuple[object, ...]:
     if array.size == 0:
         return ("numpy", id(array))
     start = array.__array_interface__["data"][0]
-    return ("numpy", start, array.shape, array.strides, str(array.dtype.descr))
+    return ("numpy", start, array.shape, array.strides, array.dtype)
 
 
 def rebuild(kind: str, dtype: Json, shape: tuple[int, ...], data: Buffer) -> Array | np.generic:
@@ -48,6 +49,7 @@ def rebuild(kind: str, dtype: Json, shape: tuple[int, ...], data: Buffer) -> Arr
     return cast(np.generic, array[()]) if kind == "scalar" else array
 
 
+@lru_cache(maxsize=256)
 def describe(dtype: np.dtype[np.generic]) -> Json:
     """A dtype as JSON, as numpy's own file format spells it. Raises ValueError."""
     if dtype.hasobject or dtype.kind not in _KINDS:

@@ -10,7 +10,7 @@ from pathlib import Path
 from . import blocks
 from .errors import CheckpointDamaged
 from .index import Index, Run
-from .rebuild import array_key
+from .keys import array_key
 from .receipt import Receipt
 
 

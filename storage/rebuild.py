@@ -30,11 +30,6 @@ def rebuild(tree: Json, arrays: Sequence[object]) -> object:
     return _container(name, content, arrays)
 
 
-def array_key(tree: Json, number: int) -> str:
-    """The key under which an array was saved, for people; the first one if it has several."""
-    return "/".join(next(_paths(tree, number), (f"array {number}",)))
-
-
 def _container(name: str, content: Json, arrays: Sequence[object]) -> object:
     if name == "dict":
         return {key: rebuild(item, arrays) for key, item in cast(dict[str, Json], content).items()}
@@ -51,31 +46,6 @@ def _container(name: str, content: Json, arrays: Sequence[object]) -> object:
 def _pairs(items: Json, arrays: Sequence[object]) -> Iterator[tuple[object, object]]:
     for key, item in cast(list[list[Json]], items):
         yield rebuild(key, arrays), rebuild(item, arrays)
-
-
-def _paths(tree: Json, number: int) -> Iterator[tuple[str, ...]]:
-    if tree == {"array": number}:
-        yield ()
-        return
-    for key, item in _children(tree):
-        for path in _paths(item, number):
-            yield (key, *path)
-
-
-def _children(tree: Json) -> Iterator[tuple[str, Json]]:
-    if isinstance(tree, list):
-        yield from ((str(place), item) for place, item in enumerate(tree))
-    if not isinstance(tree, dict):
-        return
-    ((name, content),) = tree.items()
-    if name == "dict":
-        yield from cast(dict[str, Json], content).items()
-    elif name in ("items", "ordered"):
-        pairs = content if name == "items" else cast(list[Json], content)[0]
-        for key, item in cast(list[list[Json]], pairs):
-            yield key if isinstance(key, str) else repr(rebuild(key, ())), item
-    elif name in _SEQUENCES:
-        yield from _children(content)
 
 
 _ATOMS: dict[str, Callable[[str], object]] = {
