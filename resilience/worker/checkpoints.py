@@ -1,0 +1,190 @@
+"""Where the state of a rank goes and comes from: with an agent, and without one.
+
+Loads the storage with h5py and numpy, so it is imported at the first restore.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from relight.errors import RelightError
+from relight.resilience.messages import EXIT_FAILED
+from relight.storage.checkpointer import CheckpointDamaged, SaveFailed, load_shard, save_shard
+from relight.storage.choose import newest_valid, set_aside
+from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.layout import Incarnation, manifest_path
+from relight.storage.manifest import Manifest
+from relight.storage.prune import prune
+from relight.storage.receipt import Receipt
+from relight.storage.retention import Keep
+
+from .agreement import GatherAll
+from .environment import Environment
+from .line import Line
+from .world import World
+
+_KEEP: Final = Keep(last=3)
+_RECEIPTS_TIMEOUT_S: Final = 300.0
+_POLL_S: Final = 0.05
+
+
+class ReceiptsMissing(RelightError):
+    """Some ranks did not save a step that others have saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The state before ``step``."""
+
+    step: int
+    state: Mapping[str, object]
+
+
+class Checkpoints(Protocol):
+    """The place of a run's checkpoints, as one rank sees it."""
+
+    def restore(self) -> Restored | None:
+        """The state to go on from; None to start from scratch."""
+
+    def save(self, step: int, state: Mapping[str, object]) -> bool:
+        """Makes this rank's part durable; False when that failed, which it has reported."""
+
+
+class NoCheckpoints:
+    """A run without a directory."""
+
+    def restore(self) -> Restored | None:
+        return None
+
+    def save(self, step: int, state: Mapping[str, object]) -> bool:
+        return True
+
+
+class SupervisedCheckpoints:
+    """The supervisor chooses what to restore and commits what all ranks have saved."""
+
+    def __init__(self, directory: Path, environment: Environment, world: World, line: Line) -> None:
+        self._directory = directory
+        self._incarnation = Incarnation(environment.attempt, environment.generation)
+        self._choice = environment.restore
+        self._world = world
+        self._line = line
+
+    def restore(self) -> Restored | None:
+        manifest = self._chosen()
+        if manifest is None:
+            return None
+        try:
+            return _read(self._directory, manifest, self._world)
+        except CheckpointDamaged as error:
+            self._line.send({"type": "restore_failed", "step": manifest.step, "reason": str(error)})
+            _tell(self._world, str(error))
+            raise SystemExit(EXIT_FAILED) from error
+
+    def save(self, step: int, state: Mapping[str, object]) -> bool:
+        try:
+            receipt = save_shard(
+                self._directory, step, self._incarnation, self._world.rank, self._world.size, state
+            )
+        except (SaveFailed, OSError) as error:
+            failed = {"type": "save_failed", "step": step, "reason": str(error)}
+            self._line.send(failed | {"errno": error.errno})
+            _tell(self._world, f"the checkpoint of step {step} failed: {error}")
+            return False
+        self._line.send({"type": "saved", "receipt": receipt.to_json()})
+        return True
+
+    def _chosen(self) -> Manifest | None:
+        if self._choice is None:
+            return newest_valid(self._directory)
+        return Manifest.parse(Path(self._choice).read_bytes()) if self._choice else None
+
+
+class OwnCheckpoints:
+    """Without a supervisor, rank 0 chooses, names the incarnation and commits."""
+
+    def __init__(self, directory: Path, world: World, gather_all: GatherAll) -> None:
+        self._directory = directory
+        self._world = world
+        self._gather_all = gather_all
+        self._epoch = 0  # of rank 0, once it has claimed the directory
+        self._incarnation = Incarnation("unnamed", 0)
+
+    def restore(self) -> Restored | None:
+        name = f"own-{int(time.time())}-{secrets.token_hex(4)}"
+        self._incarnation = Incarnation(self._gather_all(name)[0], 0)
+        if self._world.rank == 0:
+            self._epoch = claim_epoch(self._directory, self._incarnation)
+            commit_complete(self._directory, self._epoch)
+        while True:
+            manifest = self._choose()
+            if manifest is None:
+                return None
+            restored, fault = self._load(manifest)
+            faults = [word for word in self._gather_all(fault) if word]
+            if not faults:
+                return restored
+            if self._world.rank == 0:
+                set_aside(self._directory, manifest.step, faults[0])
+
+    def save(self, step: int, state: Mapping[str, object]) -> bool:
+        try:
+            save_shard(
+                self._directory, step, self._incarnation, self._world.rank, self._world.size, state
+            )
+            if self._world.rank == 0:
+                self._commit(step)
+        except (SaveFailed, OSError, ReceiptsMissing) as error:
+            _tell(self._world, f"the checkpoint of step {step} failed: {error}")
+            return False
+        return True
+
+    def _choose(self) -> Manifest | None:
+        """Rank 0's choice, on all ranks: they might look at different moments."""
+        word = ""
+        if self._world.rank == 0 and (found := newest_valid(self._directory)):
+            word = str(found.step)
+        step = self._gather_all(word)[0]
+        if not step:
+            return None
+        return Manifest.parse(manifest_path(self._directory, int(step)).read_bytes())
+
+    def _load(self, manifest: Manifest) -> tuple[Restored | None, str]:
+        try:
+            return _read(self._directory, manifest, self._world), ""
+        except CheckpointDamaged as error:
+            _tell(self._world, str(error))
+            return None, str(error)
+
+    def _commit(self, step: int) -> None:
+        receipts = self._receipts(step)
+        commit(self._directory, step, self._incarnation, self._epoch, receipts, {})
+        prune(self._directory, _KEEP, self._epoch, self._incarnation)
+
+    def _receipts(self, step: int) -> tuple[Receipt, ...]:
+        """Looks for files: a collective here would have to match one on every other rank."""
+        give_up_at_s = time.monotonic() + _RECEIPTS_TIMEOUT_S
+        while True:
+            receipts = read_receipts(self._directory, step, self._incarnation)
+            if len(receipts) == self._world.size:
+                return receipts
+            if time.monotonic() > give_up_at_s:
+                raise ReceiptsMissing(
+                    f"{len(receipts)} of {self._world.size} ranks have saved step {step} in "
+                    f"{_RECEIPTS_TIMEOUT_S:.0f} s; the checkpoint before it stands"
+                )
+            time.sleep(_POLL_S)
+
+
+def _read(directory: Path, manifest: Manifest, world: World) -> Restored:
+    return Restored(manifest.step, load_shard(directory, manifest, world.rank, world.size))
+
+
+def _tell(world: World, text: str) -> None:
+    sys.stderr.write(f"relight: rank {world.rank}: {text}\n")

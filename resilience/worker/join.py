@@ -1,0 +1,224 @@
+"""The public Python API: a program joins its run, protects its state, and asks for its steps.
+
+run = relight.join()
+run.protect(model=model, optimizer=optimizer, data=sampler)
+for step in run.steps(10_000):
+    ...
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, SupportsFloat
+
+from relight.resilience.messages import EXIT_FAILED, EXIT_RESTART, Message
+
+from .agreement import find_agreement
+from .boundary import Boundary, Verdict
+from .environment import Environment, own_interval, read_environment
+from .errors import ProtectRefused, StepsRefused
+from .line import Line
+from .listener import Listener
+from .signals import StopSignals
+from .state import ProgramState
+from .world import World, find_device, find_world
+
+if TYPE_CHECKING:
+    from .checkpoints import Checkpoints
+
+
+def join(
+    directory: str | Path | None = None, interval: str | None = None, *, rng: bool = True
+) -> Run:
+    """Makes this process a rank of its run; call it once, from the main thread.
+
+    Args:
+        directory: where checkpoints go when ``RELIGHT_CHECKPOINT_DIR`` does not say so.
+        interval: "20 steps", "10min" or "auto", when ``RELIGHT_CHECKPOINT_INTERVAL`` is not set.
+        rng: whether the random states of Python, numpy and torch are saved and restored.
+
+    Raises:
+        JoinRefused: environment or arguments cannot be worked with; the message says which.
+        AgentUnreachable: the rank agent is gone before the program has begun.
+    """
+    environment = read_environment(os.environ, directory, interval)
+    return Run(environment, find_world(os.environ), rng=rng)
+
+
+class Run:
+    """This rank's share in a run.
+
+    Attributes:
+        values: the plain values given to :meth:`protect`, to be read and written by name.
+    """
+
+    def __init__(self, environment: Environment, world: World, *, rng: bool) -> None:
+        self._state = ProgramState(rng=rng)
+        self.values = self._state.values
+        self._environment = environment
+        self._world = world
+        self._started = False
+        self._checkpoints: Checkpoints | None = None
+        self._line: Line | None = None
+        self._listener: Listener | None = None
+        self._signals: StopSignals | None = None
+        self._changed = threading.Condition()  # guards the boundary
+        self._boundary = Boundary(own_interval(environment, world))
+        if environment.directory is None and world.rank == 0:
+            sys.stderr.write(
+                "relight: nothing will be saved: set RELIGHT_CHECKPOINT_DIR or call "
+                "relight.join(directory=...)\n"
+            )
+        self._meet()
+
+    @property
+    def rank(self) -> int:
+        return self._world.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world.size
+
+    @property
+    def local_rank(self) -> int:
+        return self._world.local_rank
+
+    @property
+    def device(self) -> str:
+        """ "cuda:<local rank>" when torch is loaded and sees GPUs, else "cpu"."""
+        return find_device(self._world.local_rank)
+
+    def protect(self, **named: object) -> None:
+        """Names what is saved and restored; may be called several times before the first step.
+
+        Objects with ``state_dict`` and ``load_state_dict``, arrays, tensors, random generators,
+        dicts, lists and sets are restored in place. Plain immutable values live in :attr:`values`.
+
+        Raises:
+            ProtectRefused: too late, a name twice, or an object that cannot be saved.
+        """
+        if self._started:
+            raise ProtectRefused(f"{', '.join(named)}: too late, protect before the first step")
+        for name, thing in named.items():
+            self._state.add(name, thing)
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The steps that are still to be done: restores first, saves when due, stops when told.
+
+        A step is counted when the next one is asked for. To stop is ``SystemExit``: with code 75
+        when the state is saved, 1 when it could not be, and ``finally`` blocks run. After the last
+        step its state is saved; a run that is complete restores and yields nothing.
+
+        Raises:
+            StepsRefused: a second call, or ``total`` is negative.
+            RestoreMismatch: the checkpoint does not fit the protected objects.
+        """
+        if self._started:
+            raise StepsRefused("run.steps() can be used once in a process; join() again for more")
+        if total < 0:
+            raise StepsRefused(f"run.steps({total}): expected the total number of steps, 0 or more")
+        self._started = True
+        try:
+            for step in range(self._begin(), total):
+                self._settle()
+                yield step
+                with self._changed:
+                    self._boundary.step_done()
+            self._finish()
+        finally:
+            if self._signals is not None and self._line is None:
+                self._signals.give_back()
+
+    def log(self, **values: SupportsFloat | str) -> None:
+        """Reports values of the current step. A tensor is copied from its device: it may wait."""
+        plain = {
+            name: value if isinstance(value, str) else float(value)
+            for name, value in values.items()
+        }
+        self._send({"type": "logged", "step": self._boundary.done, "values": plain})
+
+    def _meet(self) -> None:
+        socket = self._environment.agent_socket
+        if socket is not None:
+            self._signals = StopSignals()
+            self._line = Line(socket)
+            self._line.send({"type": "joined", "rank": self.rank, "pid": os.getpid()})
+            self._listener = Listener(self._line, self._boundary, self._changed, self._signals)
+            self._listener.start()
+        elif self.world_size == 1 and self._environment.directory is not None:
+            # Several ranks without a supervisor have nobody to agree with on a step to stop at:
+            # there, signals mean what they meant before, and the last checkpoint stands.
+            self._signals = StopSignals()
+
+    def _begin(self) -> int:
+        self._checkpoints = self._open_checkpoints()
+        restored = self._checkpoints.restore()
+        step = 0
+        if restored is not None:
+            step = restored.step
+            self._state.load(restored.state)
+        with self._changed:
+            now_s = time.monotonic()
+            asks = self._boundary.begin(step, now_s, restored=restored is not None)
+        self._send({"type": "restored", "step": step})
+        if self._listener is not None:
+            for ask in asks:
+                self._listener.answer(ask)
+        return step
+
+    def _open_checkpoints(self) -> Checkpoints:
+        from . import checkpoints  # brings h5py and numpy, which `join` must not wait for
+
+        directory = self._environment.directory
+        if directory is None:
+            return checkpoints.NoCheckpoints()
+        if self._line is not None:
+            return checkpoints.SupervisedCheckpoints(
+                directory, self._environment, self._world, self._line
+            )
+        return checkpoints.OwnCheckpoints(directory, self._world, find_agreement(self._world))
+
+    def _settle(self) -> None:
+        """Whatever is to be done before the next step may begin."""
+        while (verdict := self._next_verdict()) is not Verdict.GO:
+            saved = self._save()
+            if verdict is Verdict.STOP:
+                raise SystemExit(EXIT_RESTART if saved else EXIT_FAILED)
+
+    def _next_verdict(self) -> Verdict:
+        with self._changed:
+            while True:
+                if self._must_stop_alone():
+                    self._boundary.stop_now()
+                verdict = self._boundary.decide(time.monotonic())
+                if verdict is not Verdict.WAIT:
+                    return verdict
+                self._changed.wait()
+
+    def _must_stop_alone(self) -> bool:
+        if self._signals is None or not self._signals.came:
+            return False
+        return self._line is None or self._line.lost
+
+    def _finish(self) -> None:
+        if self._save():
+            self._send({"type": "finished", "step": self._boundary.done})
+
+    def _save(self) -> bool:
+        step = self._boundary.done
+        if self._boundary.saved == step:
+            return True
+        assert self._checkpoints is not None
+        saved = self._checkpoints.save(step, self._state.capture())
+        with self._changed:
+            self._boundary.save_tried(time.monotonic(), ok=saved)
+        return saved
+
+    def _send(self, message: Message) -> None:
+        if self._line is not None:
+            self._line.send(message)

@@ -1,0 +1,93 @@
+"""The thread that talks with the agent while the main thread trains."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from typing import Final
+
+from relight.resilience.messages import number
+
+from .boundary import Boundary
+from .line import Line
+from .signals import StopSignals
+
+_BEAT_S: Final = 1.0  # at most one beat in this time
+_SILENCE_S: Final = 5.0  # at least one in this, even if no step was done
+
+
+class Listener(threading.Thread):
+    """Answers holds, passes orders to the boundary, reports signals, beats.
+
+    ``changed`` guards the boundary; the main thread waits on it for orders.
+    """
+
+    def __init__(
+        self, line: Line, boundary: Boundary, changed: threading.Condition, signals: StopSignals
+    ) -> None:
+        super().__init__(name="relight-listener", daemon=True)
+        self._line = line
+        self._boundary = boundary
+        self._changed = changed
+        self._signals = signals
+        self._beaten_step = -1
+        self._beaten_at_s = 0.0
+
+    def run(self) -> None:
+        try:
+            while not self._line.lost:
+                self._turn()
+        finally:
+            # Nobody will end a hold any more: the main thread must not wait for ever.
+            with self._changed:
+                self._boundary.release_all()
+                self._changed.notify_all()
+
+    def answer(self, ask: int) -> None:
+        with self._changed:
+            done = self._boundary.hold(ask)
+        if done is not None:
+            self._line.send({"type": "held", "ask": ask, "step": done})
+
+    def _turn(self) -> None:
+        line, signals = self._line.fileno(), self._signals.fd
+        ready, _, _ = select.select([line, signals], [], [], _BEAT_S)
+        if signals in ready:
+            for signal in self._signals.read():
+                self._line.send({"type": "signalled", "signal": signal.name})
+        if line in ready:
+            for message in self._line.receive():
+                self._obey(message)
+        self._beat(time.monotonic())
+
+    def _obey(self, message: dict[str, object]) -> None:
+        match message["type"]:
+            case "hold":
+                self.answer(number(message, "ask"))
+            case "release":
+                with self._changed:
+                    self._boundary.release(number(message, "ask"))
+                    self._changed.notify_all()
+            case "save_at" | "stop_at":
+                self._order(message)
+
+    def _order(self, message: dict[str, object]) -> None:
+        ask, step = number(message, "ask"), number(message, "step")
+        with self._changed:
+            order = (
+                self._boundary.save_at if message["type"] == "save_at" else self._boundary.stop_at
+            )
+            accepted, done = order(ask, step), self._boundary.done
+            self._changed.notify_all()
+        if not accepted:
+            reason = f"step {step} has passed: {done} steps are done"
+            self._line.send({"type": "save_failed", "step": step, "reason": reason, "errno": None})
+
+    def _beat(self, now_s: float) -> None:
+        with self._changed:
+            step, begun = self._boundary.done, self._boundary.begun
+        wait_s = _BEAT_S if step != self._beaten_step else _SILENCE_S
+        if begun and now_s - self._beaten_at_s >= wait_s:
+            self._line.send({"type": "beat", "step": step})
+            self._beaten_step, self._beaten_at_s = step, now_s

@@ -1,0 +1,160 @@
+"""How each kind of protected object gives its state and takes it back, always in place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+from .errors import ProtectRefused, RestoreMismatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """torch's modules, optimizers and schedulers, and whatever follows their example."""
+
+    def state_dict(self) -> Mapping[str, object]: ...
+
+    def load_state_dict(self, state_dict: Mapping[str, object], /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """One object, seen as a state that can be captured and restored."""
+
+    capture: Callable[[], object]
+    restore: Callable[[object], None]
+
+
+def protect_object(name: str, thing: object) -> Protected:
+    """The way in and out of ``thing``.
+
+    Raises:
+        ProtectRefused: it is of no kind that can be restored in place.
+    """
+    for kind in (_stateful, _container, _numpy, _torch):
+        protected = kind(name, thing)
+        if protected is not None:
+            return protected
+    raise ProtectRefused(
+        f"{name} is a {type(thing).__module__}.{type(thing).__qualname__}, which cannot be saved: "
+        "protect objects with state_dict and load_state_dict, arrays, tensors, dicts, lists, sets, "
+        "numpy or torch generators, or plain values"
+    )
+
+
+def _stateful(name: str, thing: object) -> Protected | None:
+    if not isinstance(thing, Stateful):
+        return None
+
+    def restore(state: object) -> None:
+        thing.load_state_dict(_expect(name, state, dict))
+
+    return Protected(thing.state_dict, restore)
+
+
+def _container(name: str, thing: object) -> Protected | None:
+    def restore_dict(state: object) -> None:
+        assert isinstance(thing, dict)
+        replacement = _expect(name, state, dict)
+        thing.clear()
+        thing.update(replacement)
+
+    def restore_list(state: object) -> None:
+        assert isinstance(thing, list)
+        thing[:] = _expect(name, state, list)
+
+    def restore_set(state: object) -> None:
+        assert isinstance(thing, set)
+        replacement = _expect(name, state, set)
+        thing.clear()
+        thing.update(replacement)
+
+    restores: Mapping[type, Callable[[object], None]] = {
+        dict: restore_dict,
+        list: restore_list,
+        set: restore_set,
+    }
+    restore = restores.get(type(thing))  # exact: a subclass would come back as its base
+    return Protected(lambda: thing, restore) if restore else None
+
+
+def _numpy(name: str, thing: object) -> Protected | None:
+    if "numpy" not in sys.modules:
+        return None
+    import numpy as np
+
+    if isinstance(thing, np.random.Generator):
+        return Protected(
+            lambda: thing.bit_generator.state, lambda state: _reseed(name, thing, state)
+        )
+    if not isinstance(thing, np.ndarray):
+        return None
+    if not thing.flags.writeable:
+        raise ProtectRefused(f"{name} is a read-only array: it could not be restored in place")
+    return Protected(lambda: thing, lambda state: _copy_array(name, thing, state))
+
+
+def _reseed(name: str, generator: np.random.Generator, state: object) -> None:
+    generator.bit_generator.state = _expect(name, state, dict)
+
+
+def _copy_array(name: str, array: Array, state: object) -> None:
+    import numpy as np
+
+    saved = _expect(name, state, np.ndarray)
+    _same(name, (array.shape, array.dtype), (saved.shape, saved.dtype))
+    np.copyto(array, saved)
+
+
+def _torch(name: str, thing: object) -> Protected | None:
+    if "torch" not in sys.modules:
+        return None
+    import torch
+
+    if isinstance(thing, torch.Generator):
+        return Protected(thing.get_state, lambda state: _set_generator(name, thing, state))
+    if isinstance(thing, torch.Tensor):
+        return Protected(lambda: thing, lambda state: _copy_tensor(name, thing, state))
+    return None
+
+
+def _set_generator(name: str, generator: torch.Generator, state: object) -> None:
+    import torch
+
+    generator.set_state(_expect(name, state, torch.Tensor))
+
+
+def _copy_tensor(name: str, tensor: torch.Tensor, state: object) -> None:
+    import torch
+
+    saved = _expect(name, state, torch.Tensor)
+    _same(name, (tuple(tensor.shape), tensor.dtype), (tuple(saved.shape), saved.dtype))
+    with torch.no_grad():
+        tensor.copy_(saved)
+
+
+def _expect(name: str, state: object, kind: type[T]) -> T:
+    if not isinstance(state, kind):
+        raise RestoreMismatch(
+            f"{name} was saved as a {type(state).__name__}, the program protects something that "
+            f"takes a {kind.__name__}; protect the same objects or use another directory"
+        )
+    return state
+
+
+def _same(name: str, here: tuple[object, object], saved: tuple[object, object]) -> None:
+    if here != saved:
+        raise RestoreMismatch(
+            f"{name} has shape {here[0]} of {here[1]}, the checkpoint has {saved[0]} of "
+            f"{saved[1]}; run with the same sizes or use another directory"
+        )
