@@ -14,7 +14,7 @@ agent → supervisor
 
 supervisor → agent
     ``need_port``  nothing
-    ``start``      generation, argv, cwd, env, log: start the program
+    ``start``      generation, argv, cwd, env, secret_files, log: start the program
     ``stop``       generation, signal, grace_s: end the program's process group
     ``rank``       body: to be relayed to the program
     ``quit``       nothing: end, after the program has ended

@@ -50,7 +50,7 @@ def _typed(hint: object, value: object) -> object:
         options = [option for option in get_args(hint) if option is not type(None)]
         return value if value is None else _typed(options[0], value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(value)
+        return hint(str(value))
     if get_origin(hint) is tuple:
         if not isinstance(value, list):
             raise TypeError(f"{value!r} is not a list")

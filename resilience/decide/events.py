@@ -131,6 +131,13 @@ class CheckpointRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreImpossible:
+    """There are checkpoints and none of them is valid: never a silent start from scratch."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationArranged:
     """The run goes on in a new allocation once this one has ended."""
 
@@ -158,6 +165,7 @@ Event = (
     | SaveFailed
     | CheckpointCommitted
     | CheckpointRefused
+    | RestoreImpossible
     | AllocationArranged
     | AllocationRefused
 )

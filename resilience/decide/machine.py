@@ -41,6 +41,7 @@ from .events import (
     RankLost,
     RanksStarted,
     RanksStopped,
+    RestoreImpossible,
     SaveFailed,
     StartFailed,
     StopRequested,
@@ -93,6 +94,11 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return _checkpoint_committed(state, event)
         case CheckpointRefused():
             return _checkpoint_refused(state, event)
+        case RestoreImpossible():
+            reason = f"nothing to go on from: {event.reason}"
+            return _finish(
+                state, Outcome.STOPPED, EXIT_STOP, FaultCause.CHECKPOINT_DAMAGED.value, reason
+            )
         case AllocationArranged():
             return _allocation_arranged(state, event)
         case AllocationRefused():
@@ -188,7 +194,7 @@ def _start_failed(state: State, event: StartFailed) -> Decision:
 def _rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if state.phase not in _RANKS_ALIVE or event.generation != state.generation:
         return state, ()
-    if event.code == 0:
+    if event.code == 0 and not event.stopped:
         return _rank_done(state, event.rank, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
         return state, ()

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """``failures`` and ``no_progress`` (restarts of any cause) count since the last new checkpoint."""
+    """``failures`` and ``no_progress`` (restarts of any cause) count since the last checkpoint."""
 
     nodes: int
     tasks_per_node: int

@@ -1,4 +1,4 @@
-"""The state of a run from its journal: all its events, through the same machine, in the same order."""
+"""The state of a run from its journal: all its events, in order, through the same machine."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+"""The supervisor's child processes: cluster commands that run a step."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from .cluster import Command
+
+_POLITE_S = 3.0
+
+
+async def start(command: Command, output: Path | None) -> asyncio.subprocess.Process:
+    """Start a step's command in a session of its own; its output goes to a file."""
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command.argv,
+            env=dict(command.env),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            start_new_session=True,
+        )
+    finally:
+        os.close(fd)
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Wait a little for a process to end by itself, then end it."""
+    for order in (None, signal.SIGTERM, signal.SIGKILL):
+        if order is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(order)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _POLITE_S)
+            return
+
+
+async def run(command: Command, output: Path | None, limit_s: float) -> int | None:
+    """Run a step's command to its end; None when it took longer than ``limit_s``."""
+    process = await start(command, output)
+    try:
+        return await asyncio.wait_for(process.wait(), limit_s)
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

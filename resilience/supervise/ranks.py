@@ -1,0 +1,295 @@
+"""Start and stop of a generation: one step of agents, one world, one program per agent.
+
+Agents stay between generations as long as their nodes stay the same, so that a restart in place
+needs no new step. An MPI world is bound to its step (PMIx): there every generation gets a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ..config import RunConfig
+from ..decide.actions import StartRanks
+from ..decide.events import Event, RankExited, RankLost, RanksStarted, RanksStopped, StartFailed
+from ..messages import Message, number
+from ..run_folder import RunFolder
+from . import processes
+from .channel import Channel, Line
+from .cluster import Allocation, Cluster, StepRequest
+from .world import World
+
+CONNECT_LIMIT_S: Final = 60.0
+SILENT_LIMIT_S: Final = 6.0
+KILL_LIMIT_S: Final = 10.0
+
+
+class Ranks:
+    """The ranks of the current generation. Reports by ``emit``; relays what programs say."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        cluster: Cluster,
+        allocation: Allocation,
+        emit: Callable[[Event], None],
+        on_word: Callable[[int, Message], None],
+        on_signal: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._allocation = allocation
+        self._emit = emit
+        self._on_word = on_word
+        self._on_signal = on_signal
+        self._folder = RunFolder(config.run_dir)
+        self._channel = Channel(self._on_message, self._on_lost)
+        self._process: asyncio.subprocess.Process | None = None
+        self._port = 0
+        self._step = 0
+        self._nodes: tuple[str, ...] = ()
+        self._changed = asyncio.Event()
+        self._rank0_port: int | None = None
+        self._alive: dict[int, str] = {}
+        self._stopping = False
+        self.generation = 0
+
+    @property
+    def alive(self) -> frozenset[int]:
+        """The ranks whose program runs, as far as is known."""
+        return frozenset(self._alive)
+
+    async def open(self) -> None:
+        """Listen for agents."""
+        self._port = await self._channel.open(self._token_file)
+
+    async def close(self) -> None:
+        """End the agents and the step; nothing of it stays behind."""
+        await self._end_step()
+        await self._channel.close()
+        self._token_file.unlink(missing_ok=True)
+
+    @property
+    def _token_file(self) -> Path:
+        return self._folder.attempt(self._allocation.attempt) / "token"
+
+    # Start
+
+    async def start(
+        self, order: StartRanks, restore: Path | None, restored_step: int | None
+    ) -> None:
+        """Bring a generation up and report RanksStarted or StartFailed."""
+        self.generation = order.generation
+        self._stopping = False
+        self._alive = {}
+        if not self._agents_fit(order.nodes):
+            await self._new_step(order.nodes)
+        if not await self._until(self._all_connected, CONNECT_LIMIT_S):
+            self._emit(self._start_failed())
+            return
+        port = await self._free_port()
+        if port is None:
+            self._emit(self._start_failed())
+            return
+        world = World(
+            attempt=self._allocation.attempt,
+            generation=order.generation,
+            nodes=order.nodes,
+            master_address=order.nodes[0] if len(order.nodes) > 1 else "127.0.0.1",
+            master_port=port,
+            restore=restore,
+        )
+        self._launch(world)
+        self._emit(
+            RanksStarted(
+                generation=order.generation,
+                nodes=order.nodes,
+                world_size=self._config.world_size,
+                restored_step=restored_step,
+            )
+        )
+
+    def _agents_fit(self, nodes: tuple[str, ...]) -> bool:
+        running = self._process is not None and self._process.returncode is None
+        return (
+            running and self._config.mpi is None and nodes == self._nodes and self._all_connected()
+        )
+
+    async def _new_step(self, nodes: tuple[str, ...]) -> None:
+        await self._end_step()
+        self._step += 1
+        self._nodes = nodes
+        self._channel.expect(str(self._step))
+        request = StepRequest(
+            name="ranks",
+            nodes=nodes,
+            tasks_per_node=self._config.tasks_per_node,
+            cpus_per_task=self._config.cpus_per_task,
+            argv=(sys.executable, "-m", "relight.resilience.worker.agent"),
+            env={
+                "RELIGHT_CHANNEL": f"{self._allocation.supervisor_host}:{self._port}",
+                "RELIGHT_TOKEN_FILE": str(self._token_file),
+                "RELIGHT_STEP": str(self._step),
+            },
+            mpi=self._config.mpi,
+        )
+        output = self._folder.logs(self._allocation.attempt) / f"step-{self._step}.log"
+        self._process = await processes.start(self._cluster.step_command(request), output)
+
+    async def _end_step(self) -> None:
+        if self._process is None:
+            return
+        self._channel.broadcast({"type": "quit"})
+        await processes.end(self._process)
+        self._process = None
+
+    def _all_connected(self) -> bool:
+        return len(self._channel.lines) == self._config.world_size
+
+    async def _until(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """Wait for a condition that messages bring about; the end of the step ends the wait."""
+        assert self._process is not None
+        ended = asyncio.create_task(self._process.wait())
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        try:
+            while not condition():
+                self._changed.clear()
+                changed = asyncio.create_task(self._changed.wait())
+                await asyncio.wait(
+                    (changed, ended),
+                    timeout=deadline - loop.time(),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                changed.cancel()
+                if not condition() and (ended.done() or loop.time() >= deadline):
+                    return False
+            return True
+        finally:
+            ended.cancel()
+
+    async def _free_port(self) -> int | None:
+        self._rank0_port = None
+        self._channel.lines[0].send({"type": "need_port"})
+        if not await self._until(lambda: self._rank0_port is not None, CONNECT_LIMIT_S):
+            return None
+        return self._rank0_port
+
+    def _start_failed(self) -> StartFailed:
+        here = {line.node for line in self._channel.lines.values()}
+        absent = tuple(node for node in self._nodes if node not in here)
+        ended = self._process is not None and self._process.returncode is not None
+        detail = f"{len(self._channel.lines)} of {self._config.world_size} agents connected"
+        if ended and self._process is not None:
+            detail += f"; the step ended with code {self._process.returncode}"
+        # When nobody came it is the step that failed, not each of the nodes.
+        missing = () if len(absent) == len(self._nodes) > 1 else absent
+        return StartFailed(generation=self.generation, missing=missing, detail=detail)
+
+    def _launch(self, world: World) -> None:
+        for task, line in sorted(self._channel.lines.items()):
+            log = self._folder.rank_log(self._allocation.attempt, world.generation, task)
+            self._alive[task] = line.node
+            line.send(
+                {
+                    "type": "start",
+                    "generation": world.generation,
+                    "argv": list(self._config.command),
+                    "cwd": str(self._config.working_dir),
+                    "env": world.environment(self._config, task),
+                    "secret_files": dict(self._config.secret_files),
+                    "log": str(log),
+                }
+            )
+
+    # Stop
+
+    async def stop(self) -> None:
+        """Kill all programs of the generation; RanksStopped follows, whatever the nodes do."""
+        self._stopping = True
+        self.tell({"type": "stop", "generation": self.generation, "signal": "SIGKILL"})
+        self._report_if_empty()
+        generation = self.generation
+        await asyncio.sleep(KILL_LIMIT_S)
+        if generation == self.generation:
+            for rank in list(self._alive):
+                self._lose(rank, f"not ended {KILL_LIMIT_S:.0f} s after SIGKILL")
+
+    def let_end(self) -> None:
+        """The ranks were told to end by themselves; RanksStopped follows when they have."""
+        self._stopping = True
+        self._report_if_empty()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to programs that do not speak the protocol."""
+        self.tell({"type": "stop", "generation": self.generation, "signal": "SIGTERM"})
+
+    def tell(self, message: Message) -> None:
+        """A message to every agent."""
+        self._channel.broadcast(message)
+
+    def tell_programs(self, body: Message) -> None:
+        """A message to every rank's program."""
+        self._channel.broadcast({"type": "rank", "body": body})
+
+    def look_for_silence(self) -> None:
+        """Hold agents for lost that have not been heard for too long."""
+        for line in self._channel.silent(SILENT_LIMIT_S):
+            self._channel.drop(line)
+            self._lose(line.task, f"its agent was silent for {SILENT_LIMIT_S:.0f} s")
+
+    # What agents say
+
+    def _on_message(self, line: Line, message: Message) -> None:
+        match message["type"]:
+            case "hello":
+                self._changed.set()
+            case "port":
+                self._rank0_port = number(message, "port")
+                self._changed.set()
+            case "signalled":
+                self._on_signal(str(message.get("signal")))
+            case "rank":
+                body = message.get("body")
+                if isinstance(body, dict) and message.get("generation") == self.generation:
+                    self._on_word(line.task, body)
+            case "exited":
+                self._on_exited(line, message)
+
+    def _on_exited(self, line: Line, message: Message) -> None:
+        if message.get("generation") != self.generation or line.task not in self._alive:
+            return
+        del self._alive[line.task]
+        tail, code, signal_name = message.get("tail"), message.get("code"), message.get("signal")
+        self._emit(
+            RankExited(
+                generation=self.generation,
+                rank=line.task,
+                node=line.node,
+                code=code if isinstance(code, int) else None,
+                signal=signal_name if isinstance(signal_name, str) else None,
+                stopped=message.get("stopped") is True,
+                tail=tuple(str(entry) for entry in tail) if isinstance(tail, list) else (),
+                max_rss_bytes=number(message, "max_rss_bytes"),
+            )
+        )
+        self._report_if_empty()
+
+    def _on_lost(self, line: Line) -> None:
+        self._changed.set()
+        self._lose(line.task, "the connection to its agent broke")
+
+    def _lose(self, rank: int, detail: str) -> None:
+        node = self._alive.pop(rank, None)
+        if node is None:
+            return
+        self._emit(RankLost(generation=self.generation, rank=rank, node=node, detail=detail))
+        self._report_if_empty()
+
+    def _report_if_empty(self) -> None:
+        if self._stopping and not self._alive:
+            self._stopping = False
+            self._emit(RanksStopped(generation=self.generation))

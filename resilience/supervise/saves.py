@@ -1,0 +1,203 @@
+"""Checkpoints as the supervisor sees them: when to ask for one, and the commit of what ranks saved.
+
+Runs in the event loop; everything that touches the file system runs in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from relight.storage.choose import newest_valid
+from relight.storage.commit import claim_epoch, commit, commit_complete
+from relight.storage.errors import Fenced, SaveIncomplete
+from relight.storage.layout import Incarnation, manifest_path
+from relight.storage.prune import prune
+from relight.storage.receipt import Receipt
+from relight.storage.retention import Keep
+
+from ..config import RunConfig
+from ..decide.events import CheckpointCommitted, Event
+from ..messages import Message, number
+from ..worker.interval import EverySeconds, parse_interval
+from .agreement import Agreement
+
+_log: Final = logging.getLogger(__name__)
+ANSWER_LIMIT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What a generation starts from."""
+
+    manifest: Path | None
+    step: int | None
+
+
+class Saves:
+    """The checkpoints of one generation at a time."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        emit: Callable[[Event], None],
+        tell_programs: Callable[[Message], None],
+    ) -> None:
+        self._directory = config.checkpoint.directory
+        self._keep = Keep(last=config.checkpoint.keep_last)
+        interval = parse_interval(config.checkpoint.interval)
+        self._every_s = interval.seconds if isinstance(interval, EverySeconds) else None
+        self._world_size = config.world_size
+        self._emit = emit
+        self._tell = tell_programs
+        self._incarnation: Incarnation | None = None
+        self._epoch = 0
+        self._receipts: dict[int, dict[int, Receipt]] = defaultdict(dict)
+        self._joined: set[int] = set()
+        self._agreement: Agreement | None = None
+        self._agreed = asyncio.Event()
+        self._asks = 0
+        self._last_save = 0.0
+        self._pending = False
+        self._commits: set[asyncio.Task[None]] = set()
+        self.steps: dict[int, int] = {}
+        self.last_seconds: float | None = None
+
+    async def begin(self, attempt: str, generation: int) -> Restore:
+        """Fence older generations, adopt what they saved completely, choose what to restore.
+
+        Raises:
+            NoValidCheckpoint: there are checkpoints, none of them valid.
+            OSError: the checkpoint directory does not work.
+        """
+        self._incarnation = Incarnation(attempt, generation)
+        self._receipts.clear()
+        self._joined.clear()
+        self.steps.clear()
+        self._agreement = None
+        self._pending = False
+        return await asyncio.to_thread(self._begin, self._incarnation)
+
+    def _begin(self, incarnation: Incarnation) -> Restore:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._epoch = claim_epoch(self._directory, incarnation)
+        for manifest in commit_complete(self._directory, self._epoch):
+            _log.info("checkpoint of step %d was complete: committed now", manifest.step)
+        newest = newest_valid(self._directory)
+        if newest is None:
+            return Restore(None, None)
+        return Restore(manifest_path(self._directory, newest.step), newest.step)
+
+    # What ranks say
+
+    def joined(self, rank: int) -> None:
+        self._joined.add(rank)
+
+    @property
+    def speaking(self) -> frozenset[int]:
+        """The ranks whose program uses the API."""
+        return frozenset(self._joined)
+
+    def restored(self, rank: int, step: int) -> None:
+        self.steps[rank] = step
+        self._last_save = time.monotonic()
+
+    def held(self, rank: int, message: Message) -> None:
+        agreement = self._agreement
+        if agreement is None or message.get("ask") != agreement.ask:
+            return
+        if agreement.answer(rank, number(message, "step")) is not None:
+            self._agreed.set()
+
+    def saved(self, message: Message) -> None:
+        """Note a receipt; with the last one of its step the checkpoint becomes valid."""
+        receipt = Receipt.from_json(str(message["receipt"]))
+        if receipt.incarnation != self._incarnation:
+            return
+        receipts = self._receipts[receipt.step]
+        receipts[receipt.rank] = receipt
+        if len(receipts) == self._world_size:
+            del self._receipts[receipt.step]
+            task = asyncio.create_task(self._commit(receipt.step, tuple(receipts.values())))
+            self._commits.add(task)
+            task.add_done_callback(self._commits.discard)
+
+    async def settle(self) -> None:
+        """Wait for the commits under way."""
+        while self._commits:
+            await asyncio.gather(*self._commits)
+
+    async def _commit(self, step: int, receipts: tuple[Receipt, ...]) -> None:
+        assert self._incarnation is not None
+        incarnation, epoch = self._incarnation, self._epoch
+        try:
+            await asyncio.to_thread(commit, self._directory, step, incarnation, epoch, receipts, {})
+        except (SaveIncomplete, Fenced, OSError) as error:
+            _log.error("checkpoint of step %d is not committed: %s", step, error)  # noqa: TRY400
+            return
+        self._pending = False
+        self._last_save = time.monotonic()
+        self.last_seconds = max(receipt.seconds for receipt in receipts)
+        self._tell({"type": "committed", "step": step})
+        self._emit(
+            CheckpointCommitted(
+                step=step,
+                generation=incarnation.generation,
+                bytes=sum(receipt.payload_bytes for receipt in receipts),
+                seconds=self.last_seconds,
+            )
+        )
+        await asyncio.to_thread(self._prune, epoch, incarnation)
+
+    def _prune(self, epoch: int, incarnation: Incarnation) -> None:
+        try:
+            prune(self._directory, self._keep, epoch, incarnation)
+        except (Fenced, OSError) as error:
+            _log.warning("old checkpoints stay for now: %s", error)
+
+    # One common step
+
+    async def agree(self, ranks: frozenset[int], limit_s: float) -> int | None:
+        """The step that all ranks will save; None when not all of them answered in time."""
+        self._asks += 1
+        self._agreement = Agreement(self._asks, ranks)
+        self._agreed.clear()
+        self._tell({"type": "hold", "ask": self._asks})
+        try:
+            await asyncio.wait_for(self._agreed.wait(), limit_s)
+        except TimeoutError:
+            _log.warning("ranks %s did not answer", self._agreement.missing)
+            self._tell({"type": "release", "ask": self._asks})
+            return None
+        return self._agreement.step
+
+    def order_stop(self, step: int, reason: str) -> None:
+        self._tell({"type": "stop_at", "ask": self._asks, "step": step, "reason": reason})
+
+    @property
+    def due(self) -> bool:
+        """Whether a save by the clock is due, which the supervisor decides for all ranks."""
+        if self._every_s is None or self._pending or len(self.steps) < self._world_size:
+            return False
+        return time.monotonic() - self._last_save >= self._every_s
+
+    async def order_save(self, ranks: frozenset[int]) -> None:
+        """Let all ranks save the next common step and go on."""
+        self._pending = True
+        step = await self.agree(ranks, ANSWER_LIMIT_S)
+        if step is None:
+            self._pending = False
+            self._last_save = time.monotonic()  # not again at once
+            return
+        self._tell({"type": "save_at", "ask": self._asks, "step": step})
+
+    def failed(self) -> None:
+        """A rank could not save: the step will not be complete."""
+        self._pending = False
+        self._last_save = time.monotonic()

@@ -1,0 +1,81 @@
+"""Two small files for people and programs outside: where the run stands, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..decide.actions import Finish
+from ..run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where an attempt stands. ``step`` is the step that every rank has reached."""
+
+    attempt: str
+    job_id: str
+    generation: int
+    phase: str
+    step: int | None
+    nodes: tuple[str, ...]
+    excluded: tuple[Mapping[str, str], ...]
+    last_checkpoint: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a run ended; as long as there is none it may go on."""
+
+    state: str
+    exit_code: int
+    cause: str
+    reason: str
+    tail: tuple[str, ...]
+    time: float
+
+
+def write_progress(folder: RunFolder, standing: Standing, now: float) -> None:
+    """For watchers only: replaced whole, not synced."""
+    _replace(folder.progress, {"time": now, **asdict(standing)}, durable=False)
+
+
+def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:
+    """Durable: what must not start again depends on it."""
+    verdict = Verdict(
+        state=order.outcome.value,
+        exit_code=order.exit_code,
+        cause=order.cause,
+        reason=order.reason,
+        tail=order.tail,
+        time=now,
+    )
+    _replace(folder.verdict, asdict(verdict), durable=True)
+
+
+def read_verdict(folder: RunFolder) -> Verdict | None:
+    """None while the run may go on."""
+    try:
+        raw = json.loads(folder.verdict.read_text())
+    except FileNotFoundError:
+        return None
+    return Verdict(**{**raw, "tail": tuple(raw["tail"])})
+
+
+def _replace(path: Path, content: Mapping[str, object], *, durable: bool) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w") as file:
+        json.dump(content, file)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    temporary.replace(path)
+    if durable:
+        fd = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,447 @@
+"""The loop inside the batch script: event → journal → decision → journal → execution.
+
+One supervisor per attempt. It decides nothing itself (``decide.machine`` does), it carries out. It
+starts without torch, h5py or numpy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from dataclasses import asdict
+from typing import Final
+
+from relight.storage.errors import NoValidCheckpoint
+from relight.storage.set_aside import set_aside
+
+from ..config import RunConfig
+from ..decide.actions import (
+    Action,
+    ExcludeNode,
+    Finish,
+    Outcome,
+    ProbeNodes,
+    RequestAllocation,
+    RunPreflight,
+    SaveAndStop,
+    SetCheckpointAside,
+    StartRanks,
+    StopRanks,
+    Withdraw,
+)
+from ..decide.causes import StopCause
+from ..decide.codec import to_json
+from ..decide.events import (
+    AllocationArranged,
+    AllocationRefused,
+    AttemptStarted,
+    CheckpointRefused,
+    Event,
+    RanksStopped,
+    RestoreImpossible,
+    SaveFailed,
+    StartFailed,
+    StopRequested,
+)
+from ..decide.machine import step
+from ..decide.policy import Policy
+from ..decide.replay import replay
+from ..decide.state import Phase, State
+from ..messages import Message, number
+from ..run_folder import RunFolder
+from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused, StopNotice
+from .deadline import Deadline
+from .journal import JournalWriter, read_journals
+from .nodes import probe, run_preflight
+from .ranks import Ranks
+from .saves import Saves
+from .standing import Standing, read_verdict, write_progress, write_verdict
+
+_log: Final = logging.getLogger(__name__)
+_TICK_S: Final = 1.0
+
+
+def policy_of(config: RunConfig) -> Policy:
+    """The machine's limits, from the run's configuration."""
+    return Policy(
+        nodes=config.nodes,
+        tasks_per_node=config.tasks_per_node,
+        preflight=config.health.preflight,
+        restart=config.restart.mode,
+        failures=config.restart.failures,
+        no_progress=config.restart.no_progress,
+        walltime_s=config.restart.walltime_s,
+    )
+
+
+def supervise(config: RunConfig, cluster: Cluster) -> int:
+    """Run one attempt to its end; the exit code of the batch script."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s relight: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    ended = read_verdict(RunFolder(config.run_dir))
+    if ended is not None:
+        _log.info("the run has ended before (%s): nothing to do", ended.state)
+        return ended.exit_code
+    return asyncio.run(Supervisor(config, cluster).run())
+
+
+class Supervisor:
+    """One attempt of a run."""
+
+    def __init__(self, config: RunConfig, cluster: Cluster) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._folder = RunFolder(config.run_dir)
+        self._policy = policy_of(config)
+        self._allocation: Allocation = cluster.allocation()
+        records = read_journals(self._folder.journals)
+        self._state: State = replay(
+            ((r.time, r.name, r.data) for r in records if r.kind == "event"), self._policy
+        )
+        self._journal = JournalWriter(self._folder.journal(self._allocation.attempt))
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._start: asyncio.Task[None] | None = None
+        self._asking = False
+        self._broken: BaseException | None = None
+        self._end_time: float | None = None
+        self._saves = Saves(config, self._emit, lambda body: self._ranks.tell_programs(body))
+        self._ranks = Ranks(
+            config,
+            cluster,
+            self._allocation,
+            self._emit,
+            self._on_word,
+            lambda name: self._on_signal(name, to_supervisor=False),
+        )
+
+    async def run(self) -> int:
+        """Serve events until the machine says finish."""
+        loop = asyncio.get_running_loop()
+        for number_ in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            loop.add_signal_handler(
+                number_, lambda n=number_: self._on_signal(n.name, to_supervisor=True)
+            )
+        loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
+        await self._ranks.open()
+        self._spawn(self._tick())
+        self._emit(await asyncio.to_thread(self._attempt_started))
+        try:
+            while True:
+                finish = await self._handle(await self._next_event())
+                if finish is not None:
+                    return finish.exit_code
+        finally:
+            await self._clean_up()
+
+    async def _next_event(self) -> Event:
+        while True:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                return await asyncio.wait_for(self._events.get(), _TICK_S)
+            except TimeoutError:
+                continue
+
+    async def _handle(self, event: Event) -> Finish | None:
+        self._note("event", event)
+        self._state, actions = step(self._state, event, self._policy, time.time())
+        for action in actions:
+            self._note("action", action)
+            if isinstance(action, Finish):
+                await self._finish(action)
+                return action
+            self._execute(action)
+        self._show()
+        return None
+
+    async def _clean_up(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._ranks.close()
+        self._journal.close()
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, RanksStopped):
+            # What was saved last may still be on its way to a commit; decisions count it.
+            self._spawn(self._after_commits(event))
+        else:
+            self._events.put_nowait(event)
+
+    async def _after_commits(self, event: Event) -> None:
+        await self._saves.settle()
+        self._events.put_nowait(event)
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._broken = task.exception()
+
+    def _note(self, kind: str, subject: Event | Action) -> None:
+        data, name = to_json(subject), type(subject).__name__
+        self._journal.write(time.time(), "event" if kind == "event" else "action", name, data)
+        shown = ", ".join(
+            f"{key}={value}" for key, value in data.items() if value not in ((), None)
+        )
+        _log.info("%s %s", name, shown)
+
+    # The attempt's begin and end
+
+    def _attempt_started(self) -> AttemptStarted:
+        lost = None
+        previous = self._state.batch_node
+        if self._state.phase not in (Phase.NEW, Phase.ENDED) and previous:
+            condition = self._cluster.node_conditions((previous,)).get(previous)
+            lost = previous if condition == "down" else None
+        self._end_time = self._read_end_time()
+        return AttemptStarted(
+            attempt=self._allocation.attempt,
+            job_id=self._allocation.job_id,
+            restart_count=self._allocation.restart_count,
+            nodes=self._allocation.nodes,
+            batch_node=self._allocation.batch_node,
+            end_time=self._end_time,
+            lost_batch_node=lost,
+        )
+
+    def _read_end_time(self) -> float | None:
+        try:
+            return self._cluster.end_time()
+        except ClusterUnavailable as error:
+            _log.warning("the time limit is not known for now: %s", error)
+            return self._end_time
+
+    async def _finish(self, order: Finish) -> None:
+        await self._saves.settle()
+        while not self._events.empty():
+            event = self._events.get_nowait()
+            self._note("event", event)
+            self._state, _ = step(self._state, event, self._policy, time.time())
+        if order.outcome not in (Outcome.RESTARTING, Outcome.INTERRUPTED):
+            write_verdict(self._folder, order, time.time())
+        self._show()
+
+    # Orders
+
+    def _execute(self, action: Action) -> None:
+        match action:
+            case RunPreflight():
+                self._spawn(self._preflight(action))
+            case StartRanks():
+                self._start = self._spawn(self._start_ranks(action))
+            case StopRanks():
+                if self._start is not None:
+                    self._start.cancel()
+                self._spawn(self._ranks.stop())
+            case SaveAndStop():
+                self._spawn(self._save_and_stop(action))
+            case ProbeNodes():
+                self._spawn(self._probe(action))
+            case SetCheckpointAside():
+                set_aside(self._config.checkpoint.directory, action.step, action.reason)
+            case RequestAllocation():
+                self._spawn(self._request_allocation(action))
+            case Withdraw():
+                self._withdraw(action)
+            case ExcludeNode() | Finish():
+                pass  # what they say is in the state and in the journal
+
+    async def _preflight(self, order: RunPreflight) -> None:
+        self._events.put_nowait(
+            await run_preflight(self._config, self._cluster, self._allocation, order.nodes)
+        )
+
+    async def _start_ranks(self, order: StartRanks) -> None:
+        await asyncio.sleep(order.delay_s)
+        try:
+            restore = await self._saves.begin(self._allocation.attempt, order.generation)
+        except NoValidCheckpoint as error:
+            self._emit(RestoreImpossible(reason=str(error)))
+            return
+        except OSError as error:
+            detail = f"the checkpoint directory does not work: {error}"
+            self._ranks.generation = order.generation
+            self._emit(StartFailed(generation=order.generation, missing=(), detail=detail))
+            return
+        await self._ranks.start(order, restore.manifest, restore.step)
+
+    async def _save_and_stop(self, order: SaveAndStop) -> None:
+        deadline = Deadline(order.kill_at, self._saves.last_seconds)
+        speaking = self._saves.speaking
+        if not speaking:
+            # A program without the API: it may know what to do on TERM.
+            self._ranks.terminate()
+        else:
+            reason = await self._order_stop(speaking, order, deadline)
+            if reason is not None:
+                self._emit(SaveFailed(step=None, reason=reason))
+                return
+        generation = self._ranks.generation
+        self._ranks.let_end()
+        await asyncio.sleep(deadline.left_s(time.time()))
+        if self._ranks.alive and self._ranks.generation == generation:
+            self._emit(SaveFailed(step=None, reason="the ranks did not end in the time left"))
+
+    async def _order_stop(
+        self, speaking: frozenset[int], order: SaveAndStop, deadline: Deadline
+    ) -> str | None:
+        """Tell all ranks to save one step; the reason when there will be no save."""
+        absent = self._ranks.alive - speaking
+        if absent:
+            return f"ranks {sorted(absent)} have not joined yet"
+        if not deadline.fits(time.time()):
+            return (
+                f"a save takes {deadline.need_s:.1f} s, {deadline.left_s(time.time()):.1f} s left"
+            )
+        common = await self._saves.agree(self._ranks.alive, deadline.answer_limit_s(time.time()))
+        if common is None:
+            return "not all ranks answered"
+        self._saves.order_stop(common, order.reason)
+        return None
+
+    async def _probe(self, order: ProbeNodes) -> None:
+        self._events.put_nowait(await probe(self._cluster, order.nodes))
+
+    async def _request_allocation(self, order: RequestAllocation) -> None:
+        # A cancel that came in between is final: nothing is sent.
+        if self._folder.cancelled.exists():
+            self._emit(self._cancelled())
+            self._emit(AllocationRefused(reason="the run was cancelled"))
+            return
+        try:
+            restart = await asyncio.to_thread(
+                self._cluster.new_allocation, order.exclude, self._config.restart.mode
+            )
+        except (RestartRefused, ClusterUnavailable) as error:
+            self._emit(AllocationRefused(reason=str(error)))
+            return
+        if self._folder.cancelled.exists():
+            self._emit(self._cancelled())
+        self._emit(AllocationArranged(mode=restart.mode, job_id=restart.job_id))
+
+    def _withdraw(self, order: Withdraw) -> None:
+        mode = "successor" if order.mode == "successor" else "requeue"
+        self._cluster.withdraw(Restart(mode, order.job_id))
+
+    # Ranks' words
+
+    def _on_word(self, rank: int, body: Message) -> None:
+        match body["type"]:
+            case "joined":
+                self._saves.joined(rank)
+            case "restored":
+                self._saves.restored(rank, number(body, "step"))
+            case "beat" | "finished":
+                self._saves.steps[rank] = number(body, "step")
+            case "held":
+                self._saves.held(rank, body)
+            case "saved":
+                self._saves.saved(body)
+            case "save_failed":
+                self._saves.failed()
+                self._emit(SaveFailed(step=number(body, "step"), reason=str(body.get("reason"))))
+            case "restore_failed":
+                self._emit(
+                    CheckpointRefused(step=number(body, "step"), reason=str(body.get("reason")))
+                )
+            case "signalled":
+                self._on_signal(str(body.get("signal")), to_supervisor=False)
+
+    # Signals and time
+
+    def _on_signal(self, name: str, *, to_supervisor: bool) -> None:
+        """A signal is only a reason to ask; many of them at once are one."""
+        if not self._asking:
+            self._asking = True
+            self._spawn(self._ask_why(name, to_supervisor=to_supervisor))
+
+    async def _ask_why(self, name: str, *, to_supervisor: bool) -> None:
+        try:
+            if self._folder.cancelled.exists():
+                self._emit(self._cancelled())
+                return
+            notice = await asyncio.to_thread(
+                self._cluster.stop_notice, name, to_supervisor=to_supervisor
+            )
+        finally:
+            self._asking = False
+        if not self._too_early(notice):
+            self._emit(
+                StopRequested(
+                    cause=notice.cause,
+                    kill_at=notice.kill_at,
+                    evidence=f"{name}: {notice.evidence}",
+                )
+            )
+
+    def _too_early(self, notice: StopNotice) -> bool:
+        """Slurm may warn of the limit a minute early (sbatch(1)); the clock knows better."""
+        return (
+            notice.cause is StopCause.TIME_LIMIT
+            and notice.kill_at is not None
+            and notice.kill_at == self._end_time
+            and notice.kill_at - time.time() > self._config.checkpoint.lead_s
+        )
+
+    def _cancelled(self) -> StopRequested:
+        return StopRequested(
+            cause=StopCause.CANCELLED,
+            kill_at=time.time() + 30.0,
+            evidence="relight cancel was called",
+        )
+
+    async def _tick(self) -> None:
+        """What happens because time passes."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._ranks.look_for_silence()
+            if self._state.phase is Phase.RUNNING and self._saves.due:
+                self._spawn(self._saves.order_save(self._ranks.alive))
+            stop = self._state.stop
+            if self._folder.cancelled.exists() and (
+                stop is None or stop.cause is not StopCause.CANCELLED
+            ):
+                self._emit(self._cancelled())
+            await self._watch_the_limit()
+            self._show()
+
+    async def _watch_the_limit(self) -> None:
+        lead_s = self._config.checkpoint.lead_s
+        if self._end_time is None or self._state.stop is not None:
+            return
+        if time.time() < self._end_time - lead_s:
+            return
+        self._end_time = await asyncio.to_thread(self._read_end_time)  # it may have been extended
+        if self._end_time is not None and time.time() >= self._end_time - lead_s:
+            evidence = f"the time limit ends this attempt in {self._end_time - time.time():.0f} s"
+            self._emit(
+                StopRequested(cause=StopCause.TIME_LIMIT, kill_at=self._end_time, evidence=evidence)
+            )
+
+    def _show(self) -> None:
+        standing = Standing(
+            attempt=self._allocation.attempt,
+            job_id=self._allocation.job_id,
+            generation=self._state.generation,
+            phase=self._state.phase.value,
+            step=min(self._saves.steps.values(), default=None),
+            nodes=self._state.active or self._state.nodes,
+            excluded=tuple(asdict(exclusion) for exclusion in self._state.excluded),
+            last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
+        )
+        write_progress(self._folder, standing, time.time())

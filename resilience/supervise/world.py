@@ -1,0 +1,54 @@
+"""The world of one generation, as the environment that its ranks get. Pure.
+
+Ranks follow the nodes of the step in their order, tasks of a node side by side, which is how Slurm
+numbers tasks under block distribution, so that RANK is also the rank in MPI's COMM_WORLD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import RunConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One generation's rendezvous: nothing of an older one can join it."""
+
+    attempt: str
+    generation: int
+    nodes: tuple[str, ...]
+    master_address: str
+    master_port: int
+    restore: Path | None  # the manifest that all ranks restore from
+
+    def environment(self, config: RunConfig, task: int) -> dict[str, str]:
+        """What the program of ``task`` finds in its environment."""
+        node_rank, local_rank = divmod(task, config.tasks_per_node)
+        return {
+            **config.env,
+            **self._for_torch(config, task, node_rank, local_rank),
+            "RELIGHT_RUN_ID": config.run_id,
+            "RELIGHT_ATTEMPT": self.attempt,
+            "RELIGHT_GENERATION": str(self.generation),
+            "RELIGHT_CHECKPOINT_DIR": str(config.checkpoint.directory),
+            "RELIGHT_CHECKPOINT_INTERVAL": config.checkpoint.interval,
+            "RELIGHT_RESTORE": str(self.restore) if self.restore is not None else "",
+        }
+
+    def _for_torch(
+        self, config: RunConfig, task: int, node_rank: int, local_rank: int
+    ) -> Mapping[str, str]:
+        """The variables of torch.distributed's env:// and of torchrun (torch docs, elastic/run)."""
+        return {
+            "RANK": str(task),
+            "WORLD_SIZE": str(config.world_size),
+            "LOCAL_RANK": str(local_rank),
+            "LOCAL_WORLD_SIZE": str(config.tasks_per_node),
+            "NODE_RANK": str(node_rank),
+            "GROUP_RANK": str(node_rank),
+            "MASTER_ADDR": self.master_address,
+            "MASTER_PORT": str(self.master_port),
+        }

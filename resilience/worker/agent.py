@@ -1,0 +1,246 @@
+"""The small parent of every rank: ``python -m relight.resilience.worker.agent``.
+
+Slurm starts it as the task. It is up in milliseconds, owns the signals before the program has
+imported anything, starts the program in a process group of its own when the supervisor says so,
+relays messages, and reports how the program ended. It outlives generations. Standard library only,
+one thread.
+
+Environment: ``RELIGHT_CHANNEL`` (host:port of the supervisor), ``RELIGHT_TOKEN_FILE``,
+``RELIGHT_STEP``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from ..messages import MAX_LINE_BYTES, Message, decode, encode, number, text
+from .program import Program
+
+BEAT_S: Final = 1.0
+# A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
+# on by themselves, since others may have been started in their place.
+SILENCE_LIMIT_S: Final = 30.0
+_REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class Lines:
+    """Whole lines from a stream socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._rest = b""
+
+    def read(self) -> list[bytes] | None:
+        """The lines that have come; None at the end of the stream."""
+        try:
+            data = self.connection.recv(65536)
+        except OSError:
+            return None
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            return None
+        return lines
+
+
+class Agent:
+    """One task's agent: a loop over the supervisor, the program's sockets, and signals."""
+
+    def __init__(self, supervisor: socket.socket, folder: Path) -> None:
+        self._supervisor = Lines(supervisor)
+        self._folder = folder
+        self._selector = selectors.DefaultSelector()
+        self._programs: list[Lines] = []
+        self._program: Program | None = None
+        self._heard = time.monotonic()
+        self._beaten = 0.0
+        self._running = True
+        self._door = socket.socket(socket.AF_UNIX)
+        self._door.bind(str(folder / "agent.sock"))
+        self._door.listen()
+        self._wakeup, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._wakeup_writer = writer
+        self._selector.register(supervisor, selectors.EVENT_READ, self._on_supervisor)
+        self._selector.register(self._door, selectors.EVENT_READ, self._on_door)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_wakeup)
+
+    def run(self, hello: Message) -> None:
+        """Serve until the supervisor says quit or is gone; the program does not outlive this."""
+        self._tell(hello)
+        while self._running:
+            for key, _ in self._selector.select(timeout=BEAT_S / 2):
+                key.data()
+            self._check_program()
+            self._keep_time()
+        if self._program is not None:
+            self._program.end(signal.SIGKILL)
+            self._program.wait()
+
+    # The supervisor
+
+    def _tell(self, message: Message) -> None:
+        try:
+            self._supervisor.connection.sendall(encode(message))
+        except OSError:
+            self._running = False
+
+    def _on_supervisor(self) -> None:
+        lines = self._supervisor.read()
+        if lines is None:
+            self._running = False
+            return
+        self._heard = time.monotonic()
+        for line in lines:
+            self._obey(decode(line))
+
+    def _obey(self, order: Message) -> None:
+        match order["type"]:
+            case "need_port":
+                self._tell({"type": "port", "port": free_port()})
+            case "start":
+                self._start(order)
+            case "stop":
+                if self._program is not None and self._program.generation == order["generation"]:
+                    self._program.end(signal.Signals[text(order, "signal")])
+            case "rank":
+                self._relay(order["body"])
+            case "quit":
+                self._running = False
+
+    def _start(self, order: Message) -> None:
+        env, argv, secret_files = order["env"], order["argv"], order["secret_files"]
+        if not (
+            isinstance(env, dict) and isinstance(argv, list) and isinstance(secret_files, dict)
+        ):
+            raise ValueError("start: argv, env or secret_files has the wrong shape")
+        self._program = Program(
+            generation=number(order, "generation"),
+            argv=[str(word) for word in argv],
+            env={**os.environ, **env, "RELIGHT_AGENT_SOCKET": str(self._folder / "agent.sock")},
+            secret_files=secret_files,
+            cwd=text(order, "cwd"),
+            log=Path(text(order, "log")),
+        )
+        started = {"generation": self._program.generation, "pid": self._program.pid}
+        self._tell({"type": "started", **started})
+
+    # The program
+
+    def _on_door(self) -> None:
+        connection, _ = self._door.accept()
+        connection.settimeout(5)
+        lines = Lines(connection)
+        self._programs.append(lines)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_program(lines))
+
+    def _on_program(self, lines: Lines) -> None:
+        new = lines.read()
+        if new is None:
+            self._selector.unregister(lines.connection)
+            self._programs.remove(lines)
+            lines.connection.close()
+            return
+        generation = self._program.generation if self._program is not None else 0
+        for line in new:
+            self._tell({"type": "rank", "generation": generation, "body": decode(line)})
+
+    def _relay(self, body: object) -> None:
+        if not isinstance(body, dict):
+            return
+        for lines in self._programs:
+            # A program that is gone is noticed by its end, not here.
+            with contextlib.suppress(OSError):
+                lines.connection.sendall(encode(body))
+
+    def _check_program(self) -> None:
+        if self._program is None:
+            return
+        end = self._program.poll()
+        if end is None:
+            return
+        while self._programs:  # what the program said last comes before its end
+            self._on_program(self._programs[0])
+        generation = self._program.generation
+        self._program = None
+        self._tell({"type": "exited", "generation": generation, **end})
+
+    # Signals and time
+
+    def _on_wakeup(self) -> None:
+        for number_ in self._wakeup.recv(256):
+            if number_ in _REPORTED_SIGNALS:
+                self._tell({"type": "signalled", "signal": signal.Signals(number_).name})
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        if now - self._beaten >= BEAT_S:
+            self._beaten = now
+            self._tell({"type": "beat"})
+        if now - self._heard > SILENCE_LIMIT_S:
+            self._running = False
+
+
+def free_port() -> int:
+    """A TCP port that was free on this host a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def identity() -> tuple[int, int, str]:
+    """(task, local task, node) of this process, from whoever started the step."""
+    env = os.environ
+    if "RELIGHT_TASK" in env:
+        return int(env["RELIGHT_TASK"]), int(env["RELIGHT_LOCAL_TASK"]), env["RELIGHT_NODE"]
+    return int(env["SLURM_PROCID"]), int(env["SLURM_LOCALID"]), env["SLURMD_NODENAME"]
+
+
+def _listen_to_signals() -> None:
+    """Signals only wake the loop; without a handler they would end the agent."""
+    for number_ in (*_REPORTED_SIGNALS, signal.SIGCHLD, signal.SIGUSR2, signal.SIGHUP):
+        signal.signal(number_, lambda *_: None)
+
+
+def main() -> int:
+    _listen_to_signals()
+    task, local_task, node = identity()
+    host, _, port = os.environ["RELIGHT_CHANNEL"].rpartition(":")
+    hello = {
+        "type": "hello",
+        "token": Path(os.environ["RELIGHT_TOKEN_FILE"]).read_text().strip(),
+        "step": os.environ["RELIGHT_STEP"],
+        "task": task,
+        "local_task": local_task,
+        "node": node,
+        "pid": os.getpid(),
+    }
+    # Not below TMPDIR: the path of a Unix socket holds 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="relight-", dir="/tmp"))
+    try:
+        with socket.create_connection((host, int(port)), timeout=30) as supervisor:
+            supervisor.settimeout(None)
+            Agent(supervisor, folder).run(hello)
+    except OSError as error:
+        sys.stderr.write(f"relight agent {task} on {node}: no way to the supervisor: {error}\n")
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""One life of the user's program under its agent: started, watched, ended without remains."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+_TAIL_BYTES: Final = 8192
+_TAIL_LINES: Final = 20
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans() -> None:
+    """Grandchildren whose parent ends become ours, so that they can be ended too (prctl(2))."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _before_exec() -> None:
+    # Under proctrack/linuxproc Slurm sends signals to every descendant, maybe before the program
+    # has a handler: TERM and USR1 stay ignored until `relight.join` takes them over.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Program:
+    """A running program. A program that cannot be started has ended with code 127."""
+
+    def __init__(
+        self,
+        *,
+        generation: int,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        secret_files: Mapping[str, str],
+        cwd: str,
+        log: Path,
+    ) -> None:
+        adopt_orphans()
+        self.generation = generation
+        self._log = log
+        self._ended_by_us = False
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            try:
+                self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                    argv,
+                    env={**env, **_read_secrets(secret_files)},
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    process_group=0,
+                    preexec_fn=_before_exec,
+                )
+            except OSError as error:
+                self._process = None
+                output.write(f"relight: cannot start {argv[0]}: {error}\n".encode())
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def poll(self) -> dict[str, object] | None:
+        """How the program ended: code, signal, stopped, tail, max_rss_bytes; None while it runs."""
+        if self._process is None:
+            return self._end(127 << 8, 0)
+        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if pid == 0:
+            _reap_orphans(self._process.pid)
+            return None
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._sweep()
+        return self._end(status, usage.ru_maxrss * 1024)
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal to the program and all that it started."""
+        self._ended_by_us = True
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def wait(self) -> None:
+        """Wait for the end of a program that was killed."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.wait()
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Nothing that the program started outlives it, also what left its process group."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        while children := _children():
+            for child in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(child, 0)
+
+    def _end(self, status: int, max_rss_bytes: int) -> dict[str, object]:
+        code = os.waitstatus_to_exitcode(status)
+        return {
+            "code": code if code >= 0 else None,
+            "signal": signal.Signals(-code).name if code < 0 else None,
+            "stopped": self._ended_by_us,
+            "tail": tail(self._log),
+            "max_rss_bytes": max_rss_bytes,
+        }
+
+
+def _read_secrets(files: Mapping[str, str]) -> dict[str, str]:
+    """Read where they are used: a secret is neither sent nor stored."""
+    return {name: Path(file).expanduser().read_text().strip() for name, file in files.items()}
+
+
+def _children() -> list[int]:
+    listing = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return [int(pid) for pid in listing.split()]
+
+
+def _reap_orphans(program: int) -> None:
+    """Adopted children that have ended by themselves leave no zombies."""
+    for child in _children():
+        if child != program:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
+
+
+def tail(log: Path) -> list[str]:
+    """The last lines that a program wrote."""
+    with log.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return lines[-_TAIL_LINES:]
