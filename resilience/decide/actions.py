@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .causes import StopCause
+from .causes import RestartWay, StopCause
 
 
 class Outcome(StrEnum):
@@ -80,7 +80,7 @@ class RequestAllocation:
 class Withdraw:
     """Take a new allocation back."""
 
-    mode: str
+    mode: RestartWay
     job_id: str
     reason: str
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
+
+# A successor is a new job that waits for the end of this one; a requeue is this job once more.
+RestartWay = Literal["successor", "requeue"]
 
 
 class StopCause(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .causes import StopCause
+from .causes import RestartWay, StopCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class RestoreImpossible:
 class AllocationArranged:
     """The run goes on in a new allocation once this one has ended."""
 
-    mode: str
+    mode: RestartWay
     job_id: str
 
 

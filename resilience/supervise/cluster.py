@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from relight.errors import RelightError
 
-from ..decide.causes import StopCause
+from ..decide.causes import RestartWay, StopCause
 
 __all__ = [
     "Allocation",
@@ -93,9 +93,9 @@ NodeCondition = Literal["up", "down", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """How the run goes on: ``successor`` is a new job, ``requeue`` this one again."""
+    """How the run goes on after this attempt."""
 
-    mode: Literal["successor", "requeue"]
+    mode: RestartWay
     job_id: str
 
 

@@ -139,7 +139,7 @@ class Saves:
         try:
             await asyncio.to_thread(commit, self._directory, step, incarnation, epoch, receipts, {})
         except (SaveIncomplete, Fenced, OSError) as error:
-            _log.error("checkpoint of step %d is not committed: %s", step, error)  # noqa: TRY400
+            _log.error("checkpoint of step %d is not committed: %s", step, error)
             return
         self._pending = False
         self._last_save = time.monotonic()

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 from relight.storage.errors import NoValidCheckpoint
@@ -127,9 +128,8 @@ class Supervisor:
         """Serve events until the machine says finish."""
         loop = asyncio.get_running_loop()
         for number_ in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-            loop.add_signal_handler(
-                number_, lambda n=number_: self._on_signal(n.name, to_supervisor=True)
-            )
+            heard = partial(self._on_signal, number_.name, to_supervisor=True)
+            loop.add_signal_handler(number_, heard)
         loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
         await self._ranks.open()
         self._spawn(self._tick())
@@ -335,8 +335,7 @@ class Supervisor:
         self._emit(AllocationArranged(mode=restart.mode, job_id=restart.job_id))
 
     def _withdraw(self, order: Withdraw) -> None:
-        mode = "successor" if order.mode == "successor" else "requeue"
-        self._cluster.withdraw(Restart(mode, order.job_id))
+        self._cluster.withdraw(Restart(order.mode, order.job_id))
 
     # Ranks' words
 
