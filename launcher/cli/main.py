@@ -1,0 +1,59 @@
+"""The ``relight`` command: one module per verb, imported when the verb is used."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+from relight import __version__
+from relight.errors import RelightError
+
+_VERBS: Final = {
+    "submit": "Submit a job to Slurm.",
+    "run": "Run a job on this machine, in the foreground.",
+    "plan": "Print the script that would be sent; send nothing.",
+    "status": "Say where a run stands, or list all runs.",
+    "history": "Tell what happened to a run, and why.",
+    "logs": "Print what a run's ranks have written.",
+    "cancel": "End a run for good.",
+    "ckpt": "Look at a run's checkpoints.",
+    "schema": "Print the JSON Schema of job.yaml.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported only when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        command = import_module(f".{cmd_name}", __package__).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="relight")
+def relight() -> None:
+    """Run a job on Slurm until it is done."""
+
+
+def main() -> None:
+    """The console script: a user's mistake ends in a message, never in a traceback."""
+    logging.basicConfig(format="relight: %(message)s", level=logging.WARNING)
+    try:
+        relight()
+    except RelightError as error:
+        click.echo(f"relight: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,82 @@
+"""``relight run``."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from relight.errors import UsageError
+from relight.resilience.messages import EXIT_RESTART
+from relight.resilience.supervise.standing import read_verdict
+
+from ..clusters.local_front import Front, front_pid
+from ..run_creation import new_run_folder, submitter
+from ..runs import StoredRun, find_run
+from ..stored_plan import read_plan
+from ..watch import watcher
+
+
+@click.command("run")
+@click.argument("spec", type=click.Path(path_type=Path), required=False)
+@click.option("--resume", metavar="RUN", help="Go on with a local run instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
+def command(spec: Path | None, resume: str | None, as_json: bool) -> None:
+    """Run the job that SPEC describes on this machine, without Slurm, until it is done.
+
+    Nodes are pretend nodes. Ctrl-C cancels the run; a SIGTERM stops it so that --resume goes on.
+    """
+    if (spec is None) == (resume is None):
+        raise UsageError("give either a spec file or --resume RUN")
+    run = _new_run(spec) if spec is not None else _old_run(resume or "")
+    if not as_json:
+        click.echo(f"run {run.run_id} in {run.folder.root}", err=True)
+    front = Front(run.folder, run.plan.config, watcher(run.folder, as_json=as_json))
+    code = front.run()
+    if not as_json:
+        click.echo(_last_word(run, front.told, code), err=True)
+    click.get_current_context().exit(code)
+
+
+def _new_run(spec: Path) -> StoredRun:
+    from ..plan import plan
+    from ..spec_file import load_spec
+
+    asked, text = load_spec(spec)
+    launch = plan(asked, submitter(asked.name), "local")
+    if launch.config.mpi is not None and launch.config.world_size > 1:
+        raise UsageError(
+            f"{spec}: mpi: {launch.config.mpi} needs Slurm's srun to connect "
+            f"{launch.config.world_size} ranks; `relight submit` runs it there"
+        )
+    with new_run_folder(launch, text) as folder:
+        return StoredRun(folder, read_plan(folder.root))
+
+
+def _old_run(name: str) -> StoredRun:
+    """A run that may go on: not a Slurm job, not alive, not complete."""
+    run = find_run(name)
+    if run.plan.cluster != "local":
+        raise UsageError(f"{run.run_id} is a Slurm job: only local runs are resumed here")
+    if front_pid(run.folder) is not None:
+        raise UsageError(f"{run.run_id} is alive")
+    verdict = read_verdict(run.folder)
+    if verdict is not None and verdict.state == "COMPLETED":
+        raise UsageError(f"{run.run_id} is complete")
+    run.folder.cancelled.unlink(missing_ok=True)
+    run.folder.verdict.unlink(missing_ok=True)
+    return run
+
+
+def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
+    go_on = f"`relight run --resume {run.run_id}` goes on from the newest checkpoint"
+    if told is signal.SIGINT:
+        return f"cancelled; {go_on}"
+    if code == EXIT_RESTART:
+        return f"stopped; {go_on}"
+    verdict = read_verdict(run.folder)
+    if verdict is None:
+        return f"the supervisor ended with {code} and left no verdict; {go_on}"
+    lines = [f"{verdict.state}: {verdict.reason}", *(f"  | {line}" for line in verdict.tail)]
+    return "\n".join(lines)

@@ -1,0 +1,36 @@
+"""``relight submit``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..plan import plan
+from ..run_creation import new_run_folder, submitter
+from ..runs import submitted_job
+from ..spec_file import load_spec
+
+
+@click.command("submit")
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(spec: Path, as_json: bool) -> None:
+    """Submit the job that SPEC describes to Slurm."""
+    from ..clusters.slurm.submit import submit
+    from ..site import warnings
+
+    asked, text = load_spec(spec)
+    launch = plan(asked, submitter(asked.name), "slurm")
+    with new_run_folder(launch, text) as folder:
+        job_id = submit(launch)
+        submitted_job(folder).write_text(job_id + "\n")
+    for warning in warnings(asked):
+        click.echo(f"relight: warning: {warning}", err=True)
+    run_id = launch.config.run_id
+    if as_json:
+        answer = {"run_id": run_id, "job_id": job_id, "run_dir": str(folder.root)}
+        click.echo(json.dumps(answer))
+    else:
+        click.echo(f"run {run_id} is job {job_id}; `relight status {run_id}` follows it")

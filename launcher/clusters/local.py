@@ -1,0 +1,120 @@
+"""The ``local`` cluster: pretend nodes on this machine, for runs without Slurm.
+
+The front process (:mod:`.local_front`) tells each attempt its facts in ``RELIGHT_LOCAL_*``; the
+attempt leaves its wish for a next one in a file that the front reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from relight.errors import RelightError
+from relight.resilience.config import RunConfig
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.cluster import (
+    Allocation,
+    Command,
+    NodeCondition,
+    Restart,
+    StepRequest,
+    StopCause,
+    StopNotice,
+)
+
+JOB_ID: Final = "RELIGHT_LOCAL_JOB_ID"
+RESTART: Final = "RELIGHT_LOCAL_RESTART"
+NODES: Final = "RELIGHT_LOCAL_NODES"
+GRACE_S: Final = 30.0  # how long a stopped attempt may take; then the front kills it
+
+
+class NotStarted(RelightError):
+    """Raised when the process was not started by ``relight run``."""
+
+    exit_code = 2
+
+
+def wish_path(folder: RunFolder, attempt: str) -> Path:
+    """Where an attempt says which nodes the next one must avoid."""
+    return folder.attempt(attempt) / "next.json"
+
+
+def read_wish(folder: RunFolder, attempt: str) -> tuple[str, ...]:
+    """The nodes that the attempt after ``attempt`` must avoid."""
+    path = wish_path(folder, attempt)
+    return tuple(json.loads(path.read_text())["exclude"]) if path.is_file() else ()
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """One attempt on this machine."""
+
+    config: RunConfig
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def allocation(self) -> Allocation:
+        try:
+            nodes = tuple(self.env[NODES].split(","))
+            job_id, restart_count = self.env[JOB_ID], int(self.env[RESTART])
+        except KeyError as error:
+            raise NotStarted(
+                f"{error.args[0]} is not set: start this with `relight run`"
+            ) from error
+        return Allocation(
+            job_id=job_id,
+            restart_count=restart_count,
+            nodes=nodes,
+            batch_node=nodes[0],
+            supervisor_host="127.0.0.1",
+        )
+
+    def end_time(self) -> float | None:
+        return None
+
+    def step_command(self, request: StepRequest) -> Command:
+        output = [] if request.output is None else [f"--output={request.output}"]
+        argv = (
+            sys.executable,
+            "-m",
+            "relight.launcher.clusters.local_step",
+            f"--nodes={','.join(request.nodes)}",
+            f"--tasks-per-node={request.tasks_per_node}",
+            *output,
+            "--",
+            *request.argv,
+        )
+        return Command(argv, {**self.env, **request.env})
+
+    def stop_notice(self, signal_name: str, *, to_supervisor: bool) -> StopNotice:
+        if not to_supervisor:
+            evidence = "a process of this run was sent a signal; the run goes on"
+            return StopNotice(cause=StopCause.SIGNALLED, kill_at=None, evidence=evidence)
+        evidence = f"the supervisor was sent {signal_name}"
+        match signal_name:
+            case "SIGTERM":
+                cause = StopCause.PREEMPTED
+            case "SIGINT":
+                cause = StopCause.CANCELLED
+            case _:
+                return StopNotice(cause=StopCause.SIGNALLED, kill_at=None, evidence=evidence)
+        return StopNotice(cause=cause, kill_at=time.time() + GRACE_S, evidence=evidence)
+
+    def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
+        return dict.fromkeys(nodes, "up")
+
+    def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
+        allocation = self.allocation()
+        path = wish_path(RunFolder(self.config.run_dir), allocation.attempt)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"exclude": list(exclude)}))
+        return Restart("requeue", allocation.job_id)
+
+    def withdraw(self, restart: Restart) -> None:
+        allocation = self.allocation()
+        wish_path(RunFolder(self.config.run_dir), allocation.attempt).unlink(missing_ok=True)

@@ -1,0 +1,165 @@
+"""What ``relight run`` is while a local run lives: it starts the attempts one after another.
+
+SIGTERM stops the run so that it can go on later (exit 75), SIGINT cancels it. Both are passed on to
+the attempt, which saves first; a second SIGINT kills it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import Final
+
+from relight.errors import UsageError
+from relight.resilience.config import RunConfig
+from relight.resilience.messages import EXIT_FAILED, EXIT_RESTART
+from relight.resilience.run_folder import RunFolder
+
+from ..watch import Watcher
+from .local import GRACE_S, JOB_ID, NODES, RESTART, read_wish
+
+_TICK_S: Final = 0.1
+_LATE_S: Final = 15.0  # after the grace, for the supervisor to end by itself
+
+
+def front_file(folder: RunFolder) -> Path:
+    """Holds the front's process id, and is locked while an attempt or its front lives."""
+    return folder.root / "front"
+
+
+def front_pid(folder: RunFolder) -> int | None:
+    """The living front of a local run; None when none lives."""
+    try:
+        with front_file(folder).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read())
+    except FileNotFoundError:
+        pass
+    return None
+
+
+@contextmanager
+def _locked(folder: RunFolder) -> Iterator[int]:
+    fd = os.open(front_file(folder), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"the run in {folder.root} is alive already") from None
+        os.truncate(fd, 0)
+        os.write(fd, str(os.getpid()).encode())
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def pretend_nodes(needed: int, excluded: frozenset[str]) -> tuple[str, ...]:
+    """The first names that are not excluded: a pretend machine has as many nodes as it needs."""
+    names = (f"node{number}" for number in count())
+    return tuple(islice((name for name in names if name not in excluded), needed))
+
+
+@dataclass(slots=True)
+class Front:
+    """The attempts of one local run."""
+
+    folder: RunFolder
+    config: RunConfig
+    watcher: Watcher
+    _attempt: subprocess.Popen[bytes] | None = None
+    _told: signal.Signals | None = None
+    _told_at: float = field(default=0.0)
+
+    def run(self) -> int:
+        """Runs attempts until one does not ask for another; the exit code.
+
+        Raises:
+            UsageError: another front of this run is alive.
+        """
+        with _locked(self.folder) as lock, self._signals(), self.watcher:
+            while True:
+                code = self._run_attempt(lock)
+                if self._told is signal.SIGINT:
+                    return EXIT_FAILED
+                if self._told is signal.SIGTERM and code == -signal.SIGTERM:
+                    return EXIT_RESTART  # it had not even begun
+                if code != EXIT_RESTART or self._told is not None:
+                    return code if code >= 0 else EXIT_FAILED
+
+    @property
+    def told(self) -> signal.Signals | None:
+        """The signal that ended the run, if one did."""
+        return self._told
+
+    def _run_attempt(self, lock: int) -> int:
+        env = self._next_env()
+        log = self.folder.attempts / f"{env[JOB_ID]}.out"
+        with log.open("ab") as output:
+            self._attempt = subprocess.Popen(
+                ["bash", str(self.folder.script)],
+                cwd=self.config.working_dir,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a terminal's Ctrl-C is for the front, which passes it on
+                pass_fds=(lock,),  # the run counts as alive until the attempt has ended, too
+            )
+        if self._told is not None:  # it came while there was no attempt to pass it on to
+            self._attempt.send_signal(self._told)
+        while (code := self._attempt.poll()) is None:
+            self.watcher.look()
+            if self._told is not None and time.monotonic() - self._told_at > GRACE_S + _LATE_S:
+                self._attempt.kill()
+            time.sleep(_TICK_S)
+        self.watcher.look()
+        if code < 0:
+            self.watcher.say(
+                f"the supervisor was killed by {signal.Signals(-code).name}; see {log}"
+            )
+        return code
+
+    def _next_env(self) -> dict[str, str]:
+        job_id = f"local-{self.config.run_id.rpartition('-')[2]}"
+        past = [path.stem for path in self.folder.journals.glob(f"{job_id}.*.jsonl")]
+        excluded = frozenset(node for attempt in past for node in read_wish(self.folder, attempt))
+        nodes = pretend_nodes(self.config.nodes + self.config.spares, excluded)
+        return {
+            **os.environ,
+            JOB_ID: job_id,
+            RESTART: str(len(past)),
+            NODES: ",".join(nodes),
+        }
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        before = {
+            number: signal.signal(number, self._on_signal)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        again = self._told is signal.SIGINT and number == signal.SIGINT
+        if not again:
+            self._told, self._told_at = signal.Signals(number), time.monotonic()
+        if number == signal.SIGINT:
+            self.folder.cancelled.touch(mode=0o600)
+        if self._attempt is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._attempt.send_signal(signal.SIGKILL if again else number)

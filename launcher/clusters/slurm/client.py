@@ -1,0 +1,168 @@
+"""Runs Slurm's commands: the only place that does.
+
+Children get ``LC_ALL=C``, no standard input, a session of their own and a mask that blocks SIGTERM
+and SIGUSR1: with proctrack/linuxproc every descendant of a job is sent the job's signals, and on
+22.05 the SIGTERM that follows ``scontrol requeue`` killed the ``scontrol update`` after it, so that
+the exclusion of a node was lost without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from relight.errors import RelightError
+from relight.resilience.supervise.cluster import ClusterUnavailable
+
+from . import commands, parse
+
+_NO_ANSWER: Final = (
+    "Socket timed out",
+    "Unable to contact slurm controller",
+    "Slurm backup controller in standby mode",
+    "Zero Bytes were transmitted or received",
+    "Connection refused",
+    "Resource temporarily unavailable",
+)
+_BLOCKED: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
+
+
+class SlurmMissing(RelightError):
+    """Raised when a Slurm command is not installed here."""
+
+    exit_code = 2
+
+
+class SlurmRefused(RelightError):
+    """Raised when Slurm answered, and the answer was no. ``answer`` is what it said."""
+
+    def __init__(self, argv: Sequence[str], answer: str) -> None:
+        self.answer = answer
+        super().__init__(f"{argv[0]} refused: {answer or 'it gave no reason'}")
+
+
+def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a new job: inside a job, what describes the old one would become options
+    of the new (SLURM_CPU_BIND slowed ranks threefold).
+
+    ``SLURM_CONF`` says which Slurm to talk to, and ``SBATCH_*`` is the user's own choice: both stay.
+    """
+    if "SLURM_JOB_ID" not in env:
+        return dict(env)
+    prefixes = ("SLURM_", "SLURMD_", "SRUN_")
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(prefixes) or name == "SLURM_CONF"
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmClient:
+    """Slurm's commands as calls.
+
+    Every call raises :class:`SlurmMissing`, :class:`SlurmRefused`, or ``ClusterUnavailable`` when
+    there was no answer; questions are asked again a few times first, changes are not.
+    """
+
+    timeout_s: float = 20.0
+    pauses_s: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)  # before asking again
+    sleep: Callable[[float], None] = field(default=time.sleep)
+
+    def job(self, job_id: str) -> parse.JobFacts:
+        """What Slurm knows about a job."""
+        argv = commands.show_job(job_id)
+        facts = parse.parse_job(self._ask(argv))
+        if facts is None:
+            raise ClusterUnavailable(f"{' '.join(argv)} gave an answer that is not one job")
+        return facts
+
+    def jobs_named(self, name: str, user: str) -> list[parse.QueuedJob]:
+        """A user's jobs of one name that are still in the queue."""
+        return parse.parse_queue(self._ask(commands.queue_by_name(name, user)))
+
+    def config(self) -> dict[str, str]:
+        return parse.parse_config(self._ask(commands.show_config()))
+
+    def partitions(self) -> list[Mapping[str, str]]:
+        return parse.parse_partitions(self._ask(commands.show_partitions()))
+
+    def nodes_of_partition(self, partition: str) -> dict[str, str]:
+        """The state word of each of a partition's nodes."""
+        return parse.parse_node_states(self._ask(commands.nodes_of_partition(partition)))
+
+    def node_states(self, nodes: Sequence[str]) -> dict[str, str]:
+        return parse.parse_node_states(self._ask(commands.node_states(nodes)))
+
+    def submit_successor(self, script: Path, after: str, exclude: Sequence[str]) -> str:
+        """Submits a script to start after a job; its id. Not repeated: it may have worked."""
+        argv = commands.successor(script, after, exclude)
+        answer = self._run(argv, without_job_variables(os.environ))
+        job_id = parse.parse_submitted(answer)
+        if job_id is None:
+            raise ClusterUnavailable(f"sbatch printed {answer.strip()!r} where a job id was due")
+        return job_id
+
+    def requeue(self, job_id: str) -> None:
+        self._run(commands.requeue(job_id))
+
+    def update(self, job_id: str, field_name: str, value: str) -> None:
+        """Sets one field of a job; setting it twice is harmless, so no answer means again."""
+        self._ask(commands.update(job_id, field_name, value))
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        self._ask(commands.cancel(job_ids))
+
+    def _ask(self, argv: Sequence[str]) -> str:
+        for pause_s in self.pauses_s:
+            try:
+                return self._run(argv)
+            except ClusterUnavailable:
+                self.sleep(pause_s)
+        return self._run(argv)
+
+    def _run(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+        # A new job inherits the environment of sbatch, so nothing may be added to that.
+        environment = {**os.environ, "LC_ALL": "C"} if env is None else env
+        # A blocked signal stays blocked across exec: no shell and no code between fork and exec.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+        try:
+            result = subprocess.run(
+                argv,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self.timeout_s,
+                start_new_session=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise SlurmMissing(
+                f"{argv[0]} is not on this machine's PATH: there is no Slurm here; "
+                "use `relight run` to run without it"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise ClusterUnavailable(
+                f"{argv[0]} gave no answer within {self.timeout_s:g} s; try again later"
+            ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if result.returncode == 0:
+            return result.stdout
+        answer = (result.stderr or result.stdout).strip()
+        if is_no_answer(answer):
+            raise ClusterUnavailable(f"{argv[0]}: {answer}; try again later")
+        raise SlurmRefused(argv, answer)
+
+
+def is_no_answer(text: str) -> bool:
+    """Whether Slurm's error means that the controller did not answer: the call may have worked."""
+    return any(sign in text for sign in _NO_ANSWER)

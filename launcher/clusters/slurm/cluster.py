@@ -1,0 +1,187 @@
+"""The ``Cluster`` of a batch script that runs under Slurm."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from relight.errors import RelightError
+from relight.resilience.config import RunConfig
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.cluster import (
+    Allocation,
+    ClusterUnavailable,
+    Command,
+    NodeCondition,
+    Restart,
+    StepRequest,
+    StopCause,
+    StopNotice,
+)
+
+from . import commands
+from .client import SlurmClient
+from .hostlist import expand_nodes
+from .parse import node_condition, parse_seconds
+from .restart import Rearrangement, withdraw
+from .stop import AttemptStart, judge_stop
+
+_log = logging.getLogger(__name__)
+_KILL_WAIT_S: Final = 30.0  # Slurm's default
+_LOG_TAIL_BYTES: Final = 16 * 1024
+# The batch script's own options, which srun would take as its own: 23.11 and later refuse
+# --cpus-per-task beside SLURM_TRES_PER_TASK, and a CPU binding of the outer job slows the ranks.
+_NOT_FOR_STEPS: Final = ("SLURM_TRES_PER_TASK", "SLURM_CPU_BIND", "SLURM_DISTRIBUTION")
+
+
+class NotInJob(RelightError):
+    """Raised when the process is not a Slurm batch script."""
+
+    exit_code = 2
+
+
+@dataclass(slots=True)
+class SlurmCluster:
+    """One attempt under Slurm, from the ``SLURM_*`` variables of its batch script."""
+
+    config: RunConfig
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    client: SlurmClient = field(default_factory=SlurmClient)
+    _allocation: Allocation | None = None
+    _start: AttemptStart | None = None
+    _log_start_bytes: int = 0
+    _restart: Restart | None = None
+    _hostfiles: int = 0
+
+    def allocation(self) -> Allocation:
+        if self._allocation is None:
+            self._allocation = _allocation(self.env)
+            self._log_start_bytes = self._log_size_bytes()
+            self._start = self._attempt_start(self._allocation)
+        return self._allocation
+
+    def end_time(self) -> float | None:
+        return self.client.job(self.allocation().job_id).end_time
+
+    def step_command(self, request: StepRequest) -> Command:
+        env = {name: value for name, value in self.env.items() if name not in _NOT_FOR_STEPS}
+        env |= request.env
+        allocated = self.allocation().nodes
+        in_order = tuple(node for node in allocated if node in request.nodes)
+        if in_order == request.nodes:
+            return Command(commands.step(request, None), env)
+        hostfile = RunFolder(self.config.run_dir).attempt(self.allocation().attempt)
+        hostfile.mkdir(parents=True, exist_ok=True)
+        self._hostfiles += 1
+        hostfile /= f"hosts-{self._hostfiles}"
+        lines = [node for node in request.nodes for _ in range(request.tasks_per_node)]
+        hostfile.write_text("\n".join(lines) + "\n")
+        return Command(commands.step(request, hostfile), {**env, "SLURM_HOSTFILE": str(hostfile)})
+
+    def stop_notice(self, signal_name: str, *, to_supervisor: bool) -> StopNotice:
+        allocation = self.allocation()
+        quick = SlurmClient(timeout_s=5.0, pauses_s=(0.5,))
+        try:
+            job = quick.job(allocation.job_id)
+        except RelightError as error:
+            return StopNotice(cause=StopCause.UNKNOWN, kill_at=None, evidence=str(error))
+        assert self._start is not None  # set with the allocation
+        return judge_stop(
+            self._start,
+            job,
+            signal_name=signal_name,
+            to_supervisor=to_supervisor,
+            log=self._log_tail(),
+            now=time.time(),
+        )
+
+    def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
+        try:
+            states = self.client.node_states(nodes)
+        except RelightError as error:
+            _log.warning("the state of nodes is not known: %s", error)
+            states = {}
+        return {node: node_condition(states.get(node, "")) for node in nodes}
+
+    def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
+        if self._restart is None:
+            allocation = self.allocation()
+            self._restart = Rearrangement(
+                client=self.client,
+                job_id=allocation.job_id,
+                restart_count=allocation.restart_count,
+                run_id=self.config.run_id,
+                script=RunFolder(self.config.run_dir).script,
+                nodes_needed=self.config.nodes + self.config.spares,
+            ).arrange(exclude, mode)
+        return self._restart
+
+    def withdraw(self, restart: Restart) -> None:
+        withdraw(self.client, restart)
+
+    def _attempt_start(self, allocation: Allocation) -> AttemptStart:
+        """The job as it is now; a controller that is silent at the start costs only accuracy."""
+        end_time, kill_wait_s = None, _KILL_WAIT_S
+        try:
+            end_time = self.client.job(allocation.job_id).end_time
+            kill_wait_s = parse_seconds(self.client.config().get("KillWait")) or _KILL_WAIT_S
+        except ClusterUnavailable as error:
+            _log.warning("Slurm does not say when this job ends: %s", error)
+        return AttemptStart(
+            restarts=allocation.restart_count,
+            end_time=end_time,
+            kill_wait_s=kill_wait_s,
+            lead_s=self.config.checkpoint.lead_s,
+        )
+
+    def _log_size_bytes(self) -> int:
+        try:
+            return self._log_path().stat().st_size
+        except OSError:
+            return 0
+
+    def _log_tail(self) -> str:
+        """What this attempt's batch output has gained: a requeued job appends to the same file."""
+        try:
+            with self._log_path().open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self._log_start_bytes, size - _LOG_TAIL_BYTES))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _log_path(self) -> Path:
+        assert self._allocation is not None
+        return RunFolder(self.config.run_dir).attempts / f"{self._allocation.job_id}.out"
+
+
+def _allocation(env: Mapping[str, str]) -> Allocation:
+    try:
+        nodes = expand_nodes(env["SLURM_JOB_NODELIST"])
+        job_id = env["SLURM_JOB_ID"]
+    except (KeyError, ValueError) as error:
+        raise NotInJob(f"this is not the batch script of a Slurm job: {error}") from error
+    batch_node = env.get("SLURMD_NODENAME", nodes[0])
+    return Allocation(
+        job_id=job_id,
+        # Unset on the first run, up to and including 25.11.
+        restart_count=int(env.get("SLURM_RESTART_COUNT") or 0),
+        nodes=nodes,
+        batch_node=batch_node,
+        supervisor_host=_reachable_name(batch_node),
+    )
+
+
+def _reachable_name(node: str) -> str:
+    """The node's Slurm name where it resolves, else the host's own: sites may make them differ."""
+    try:
+        socket.getaddrinfo(node, None)
+    except OSError:
+        return socket.gethostname()
+    return node

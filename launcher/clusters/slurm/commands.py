@@ -1,0 +1,90 @@
+"""The arguments of every Slurm command that we run (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from relight.resilience.supervise.cluster import StepRequest
+
+Argv = tuple[str, ...]
+
+
+def show_job(job_id: str) -> Argv:
+    return ("scontrol", "--oneliner", "show", "job", job_id)
+
+
+def show_config() -> Argv:
+    return ("scontrol", "show", "config")
+
+
+def show_partitions() -> Argv:
+    return ("scontrol", "--oneliner", "show", "partition")
+
+
+def queue_by_name(name: str, user: str) -> Argv:
+    """The user's jobs with one name; no field holds text that a user chose."""
+    return ("squeue", "--noheader", f"--name={name}", f"--user={user}", "--format=%i|%T|%r")
+
+
+def nodes_of_partition(partition: str) -> Argv:
+    return ("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%T")
+
+
+def node_states(nodes: Sequence[str]) -> Argv:
+    return ("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T")
+
+
+def successor(script: Path, after: str, exclude: Sequence[str]) -> Argv:
+    """A job that starts when ``after`` has ended, however it ended."""
+    options = [f"--dependency=afterany:{after}"]
+    if exclude:
+        options.append(f"--exclude={','.join(exclude)}")
+    return ("sbatch", "--parsable", *options, str(script))
+
+
+def requeue(job_id: str) -> Argv:
+    return ("scontrol", "requeue", job_id)
+
+
+def update(job_id: str, field: str, value: str) -> Argv:
+    return ("scontrol", "update", f"JobId={job_id}", f"{field}={value}")
+
+
+def cancel(job_ids: Sequence[str]) -> Argv:
+    return ("scancel", *job_ids)
+
+
+def step(request: StepRequest, hostfile: Path | None) -> Argv:
+    """An srun step whose task numbers follow ``request.nodes``.
+
+    Slurm sorts ``--nodelist``; only a host file (``SLURM_HOSTFILE``, distribution ``arbitrary``)
+    keeps another order.
+    """
+    count = len(request.nodes)
+    placement: tuple[str, ...]
+    if hostfile is None:
+        placement = (f"--nodelist={','.join(request.nodes)}", "--distribution=block")
+    else:
+        placement = ("--distribution=arbitrary",)
+    output = "/dev/null" if request.output is None else str(request.output).replace("%", "%%")
+    return (
+        "srun",
+        f"--job-name={request.name}",
+        f"--nodes={count}",
+        f"--ntasks={count * request.tasks_per_node}",
+        f"--ntasks-per-node={request.tasks_per_node}",
+        f"--cpus-per-task={request.cpus_per_task}",
+        *placement,
+        "--no-kill",  # a lost node must not end the step; sbatch's own flag does not reach srun
+        "--kill-on-bad-exit=0",
+        "--wait=0",
+        "--overlap",  # a preflight step and the ranks' step may be there together
+        "--export=ALL",
+        "--input=none",
+        "--unbuffered",
+        f"--mpi={request.mpi or 'none'}",
+        f"--output={output}",
+        "--",
+        *request.argv,
+    )

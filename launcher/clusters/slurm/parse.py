@@ -1,0 +1,191 @@
+"""Slurm's answers as values (pure). What is not understood becomes UNKNOWN or None, never a guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from relight.resilience.supervise.cluster import NodeCondition
+
+from .hostlist import expand_nodes
+
+
+class JobState(StrEnum):
+    """Slurm's base states that we tell apart."""
+
+    PENDING = "PENDING"
+    CONFIGURING = "CONFIGURING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETING = "COMPLETING"
+    COMPLETED = "COMPLETED"
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    PREEMPTED = "PREEMPTED"
+    NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def live(self) -> bool:
+        """Whether the job is still in Slurm's hands: it may yet run."""
+        return self in _LIVE
+
+
+_LIVE: Final = frozenset(
+    {
+        JobState.PENDING,
+        JobState.CONFIGURING,
+        JobState.RUNNING,
+        JobState.SUSPENDED,
+        JobState.COMPLETING,
+        JobState.UNKNOWN,
+    }
+)
+_DOWN: Final = frozenset({"down", "fail", "failing", "error"})
+_UP: Final = frozenset(
+    {"idle", "alloc", "allocated", "mixed", "completing", "draining", "drained", "reserved"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """One job, from ``scontrol show job``. Times are Unix seconds, None when Slurm has none."""
+
+    job_id: str
+    state: JobState
+    reason: str
+    restarts: int
+    requeue: bool
+    end_time: float | None
+    preempt_time: float | None
+    time_limit: str
+    partition: str
+    excluded: tuple[str, ...]
+    required: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """One line of ``squeue``."""
+
+    job_id: str
+    state: JobState
+    reason: str
+
+
+def parse_job(text: str) -> JobFacts | None:
+    """The job in the output of ``scontrol --oneliner show job``; None when it is not one job.
+
+    Only fields whose values Slurm makes are read: Comment, JobName and Command are user text that
+    may hold spaces and ``=``, so the first occurrence after a space counts, and JobName is cut out.
+    """
+    text = re.sub(r" JobName=.*? UserId=", " UserId=", text, count=1)
+    job_id = _field(text, "JobId")
+    if job_id is None or text.count("JobId=") > 1 and "ArrayJobId=" not in text:
+        return None
+    return JobFacts(
+        job_id=job_id,
+        state=job_state(_field(text, "JobState")),
+        reason=_field(text, "Reason") or "",
+        restarts=_number(_field(text, "Restarts")),
+        requeue=_field(text, "Requeue") == "1",
+        end_time=parse_time(_field(text, "EndTime")),
+        preempt_time=parse_time(_field(text, "PreemptTime")),
+        time_limit=_field(text, "TimeLimit") or "",
+        partition=_field(text, "Partition") or "",
+        excluded=expand_nodes(_field(text, "ExcNodeList") or ""),
+        required=expand_nodes(_field(text, "ReqNodeList") or ""),
+    )
+
+
+def parse_queue(text: str) -> list[QueuedJob]:
+    """The jobs in the output of :func:`commands.queue_by_name`."""
+    jobs = []
+    for line in text.splitlines():
+        job_id, separator, rest = line.strip().partition("|")
+        state, _, reason = rest.partition("|")
+        if separator:
+            jobs.append(QueuedJob(job_id, job_state(state), reason))
+    return jobs
+
+
+def parse_submitted(text: str) -> str | None:
+    """The job id that ``sbatch --parsable`` printed (``123`` or ``123;cluster``)."""
+    match = re.search(r"^(\d+)(?:;\S+)?$", text.strip(), re.MULTILINE)
+    return match[1] if match else None
+
+
+def parse_node_states(text: str) -> dict[str, str]:
+    """Node name to Slurm's state word; a node of several partitions is listed once for each."""
+    states = {}
+    for line in text.splitlines():
+        name, separator, state = line.strip().partition("|")
+        if separator:
+            states[name] = state.strip().lower()
+    return states
+
+
+def node_condition(state: str) -> NodeCondition:
+    """Slurm's state word, judged. A star says that the node does not answer."""
+    base = state.rstrip("*~#!%$@^-+")
+    if base in _DOWN:
+        return "down"
+    return "up" if base in _UP and not state.endswith("*") else "unknown"
+
+
+def can_be_allocated(state: str) -> bool:
+    """Whether a node in this state will take a job now or when it becomes free."""
+    return node_condition(state) == "up" and not state.startswith("drain")
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """``scontrol show config`` as a mapping."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, separator, value in pairs if separator}
+
+
+def parse_partitions(text: str) -> list[Mapping[str, str]]:
+    """``scontrol --oneliner show partition``: each partition's fields."""
+    return [
+        dict(word.split("=", 1) for word in line.split() if "=" in word)
+        for line in text.splitlines()
+        if line.startswith("PartitionName=")
+    ]
+
+
+def parse_time(text: str | None) -> float | None:
+    """Slurm's local time stamp as Unix time; None for ``Unknown``, ``None`` and the like."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def parse_seconds(text: str | None) -> int | None:
+    """``30 sec`` or ``30`` as seconds; None for anything else."""
+    match = re.match(r"(\d+)(?:\s*sec)?$", text.strip()) if text else None
+    return int(match[1]) if match else None
+
+
+def job_state(text: str | None) -> JobState:
+    """A state word; squeue adds flags and ``CANCELLED by 1000`` says who."""
+    words = (text or "").replace("+", " ").split()
+    try:
+        return JobState(words[0]) if words else JobState.UNKNOWN
+    except ValueError:
+        return JobState.UNKNOWN
+
+
+def _field(text: str, name: str) -> str | None:
+    match = re.search(rf"(?:^|\s){name}=(\S*)", text)
+    return match[1] if match else None
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

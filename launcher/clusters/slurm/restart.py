@@ -1,0 +1,133 @@
+"""Arranges that a run goes on elsewhere: a successor job, or this job again.
+
+One authority at a time: a successor is sent only after Slurm's own requeue of this job is switched
+off, and never once Slurm has requeued it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from getpass import getuser
+from pathlib import Path
+from typing import Final
+
+from relight.resilience.supervise.cluster import ClusterUnavailable, Restart, RestartRefused
+
+from .client import SlurmClient, SlurmRefused
+from .parse import JobFacts, JobState, can_be_allocated
+
+_log = logging.getLogger(__name__)
+_REQUEUE_SETTLES_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rearrangement:
+    """The ways from one job to the next."""
+
+    client: SlurmClient
+    job_id: str
+    restart_count: int
+    run_id: str
+    script: Path
+    nodes_needed: int
+
+    def arrange(self, exclude: Sequence[str], mode: str) -> Restart:
+        """See ``Cluster.new_allocation``; ``exclude`` is ordered, oldest first."""
+        job = self.client.job(self.job_id)
+        named = sorted(set(exclude) & set(job.required))
+        if named:
+            raise RestartRefused(
+                f"--nodelist asks for {', '.join(named)}, which must be avoided: the job would "
+                "wait for ever; take them out of sbatch.nodelist"
+            )
+        avoided = self._feasible(exclude, job)
+        if job.restarts > self.restart_count:
+            return self._after_requeue(avoided)
+        if mode == "requeue":
+            return self._requeue(avoided)
+        try:
+            return self._successor(avoided, job)
+        except SlurmRefused as refusal:
+            if mode == "successor":
+                raise RestartRefused(f"no successor job: {refusal}") from refusal
+            _log.warning("no successor (%s): requeueing this job instead", refusal)
+            return self._requeue(avoided)
+
+    def _successor(self, exclude: Sequence[str], job: JobFacts) -> Restart:
+        if job.requeue:
+            self.client.update(self.job_id, "Requeue", "0")
+            if self.client.job(self.job_id).restarts > self.restart_count:
+                return self._after_requeue(exclude)  # Slurm was faster
+        try:
+            successor = self.client.submit_successor(self.script, self.job_id, exclude)
+        except ClusterUnavailable:
+            found = self._waiting_successor()  # it may have worked: look before sending again
+            successor = found or self.client.submit_successor(self.script, self.job_id, exclude)
+        except SlurmRefused:
+            if job.requeue:
+                self.client.update(self.job_id, "Requeue", "1")
+            raise
+        return Restart("successor", successor)
+
+    def _waiting_successor(self) -> str | None:
+        jobs = self.client.jobs_named(self.run_id, getuser())
+        return next((job.job_id for job in jobs if job.job_id != self.job_id), None)
+
+    def _requeue(self, exclude: Sequence[str]) -> Restart:
+        try:
+            self.client.requeue(self.job_id)
+        except SlurmRefused as refusal:
+            # "Job is pending execution": somebody else was faster, and that is what we wanted.
+            if "pending execution" not in refusal.answer:
+                raise RestartRefused(f"no requeue: {refusal}") from refusal
+        except ClusterUnavailable:
+            if self.client.job(self.job_id).restarts <= self.restart_count:
+                raise
+        return self._after_requeue(exclude)
+
+    def _after_requeue(self, exclude: Sequence[str]) -> Restart:
+        """Excludes nodes from the requeued job's next start, and reads the exclusion back."""
+        restart = Restart("requeue", self.job_id)
+        deadline = time.monotonic() + _REQUEUE_SETTLES_S
+        while exclude:
+            try:
+                # The value replaces the old one, so it holds every node.
+                self.client.update(self.job_id, "ExcNodeList", ",".join(exclude))
+            except SlurmRefused as refusal:
+                _log.warning("excluding %s: %s", exclude, refusal)
+            if set(exclude) <= set(self.client.job(self.job_id).excluded):
+                break
+            if time.monotonic() > deadline:
+                _log.error("the requeued job may start on %s: Slurm did not exclude them", exclude)
+                break
+            time.sleep(0.5)
+        return restart
+
+    def _feasible(self, exclude: Sequence[str], job: JobFacts) -> list[str]:
+        """The nodes to avoid, without the oldest if too few would be left to start on.
+
+        Nodes that the job excluded before and that are not ours to forget stay excluded.
+        """
+        theirs = [node for node in job.excluded if node not in exclude]
+        avoided = list(dict.fromkeys(exclude))
+        states = self.client.nodes_of_partition(job.partition)
+        usable = {node for node, state in states.items() if can_be_allocated(state)}
+        for node in list(avoided):
+            if len(usable - set(avoided) - set(theirs)) >= self.nodes_needed:
+                break
+            if node in usable:
+                avoided.remove(node)
+                _log.warning("%s is no longer avoided: too few nodes would be left", node)
+        return [*theirs, *avoided]
+
+
+def withdraw(client: SlurmClient, restart: Restart) -> None:
+    """Cancels the job of a restart; a job that is gone already is what we want."""
+    try:
+        client.cancel([restart.job_id])
+    except SlurmRefused as refusal:
+        if client.job(restart.job_id).state in (JobState.PENDING, JobState.RUNNING):
+            raise ClusterUnavailable(f"{restart.job_id} is still there: {refusal}") from refusal

@@ -1,0 +1,95 @@
+"""Submission through submitit: its Slurm executor, with our script in the place of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+from getpass import getuser
+from pathlib import Path
+from typing import Final
+
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.slurm.slurm import SlurmExecutor
+
+from relight.errors import RelightError, UsageError
+from relight.resilience.supervise.cluster import ClusterUnavailable
+
+from ...plan import LaunchPlan
+from .client import SlurmClient, SlurmMissing, is_no_answer, without_job_variables
+
+_PAUSES_S: Final = (1.0, 3.0, 9.0)
+
+
+class SubmissionRefused(UsageError):
+    """Raised when sbatch said no: nothing was submitted."""
+
+
+class _ScriptExecutor(SlurmExecutor):  # type: ignore[misc]
+    """Sends a plan's script, unchanged. No function is pickled: the script starts the supervisor."""
+
+    def __init__(self, plan: LaunchPlan, folder: Path) -> None:
+        super().__init__(folder)
+        self._plan = plan
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:
+        return self._plan.script
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        kept = without_job_variables(os.environ)
+        dropped = [f"--unset={name}" for name in os.environ if name not in kept]
+        return ["env", *dropped, "sbatch", str(submission_file_path)]
+
+    def send(self) -> str:
+        with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it also raises
+            return str(self._submit_command("").job_id)
+
+
+def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = _PAUSES_S) -> str:
+    """Sends the plan; the job id.
+
+    When sbatch got no answer the job may be in the queue all the same, so it is looked for by its
+    name, which no other run has, before it is sent again.
+
+    Raises:
+        SlurmMissing: there is no Slurm on this machine.
+        SubmissionRefused: sbatch said no.
+        ClusterUnavailable: no answer, several times.
+    """
+    folder = plan.folder.root / "submitit"
+    folder.mkdir(mode=0o700)
+    try:
+        executor = _ScriptExecutor(plan, folder)
+    except RuntimeError as error:
+        raise SlurmMissing(
+            "srun is not on this machine's PATH: there is no Slurm here; "
+            "use `relight run` to run without it"
+        ) from error
+    for pause_s in (*pauses_s, None):
+        try:
+            return executor.send()
+        except FailedSubmissionError as error:
+            raise ClusterUnavailable(f"sbatch: {error}") from error
+        except FailedJobError as error:
+            answer = str(error).strip()
+            if not is_no_answer(answer):
+                raise SubmissionRefused(_refusal(answer)) from error
+        if found := _already_there(plan.config.run_id):
+            return found
+        if pause_s is not None:
+            time.sleep(pause_s)
+    raise ClusterUnavailable(f"sbatch got no answer from Slurm: {answer}; try again later")
+
+
+def _already_there(name: str) -> str | None:
+    try:
+        jobs = SlurmClient(pauses_s=()).jobs_named(name, getuser())
+    except RelightError:
+        return None
+    return jobs[0].job_id if jobs else None
+
+
+def _refusal(answer: str) -> str:
+    reason = answer.removeprefix("sbatch: error:").strip() or "sbatch gave no reason"
+    return f"Slurm refused the job: {reason}; nothing was submitted"

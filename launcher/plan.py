@@ -1,0 +1,154 @@
+"""Spec to plan (pure): the script, the run folder and the supervisor's configuration.
+
+A plan prints as the script that will be sent, and sending it is all that is left to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from relight.resilience.config import CheckpointConfig, HealthConfig, RestartConfig, RunConfig
+from relight.resilience.run_folder import RunFolder
+
+from .render import SbatchOption, ScriptValues, render_script
+from .spec import JobSpec
+from .units import slurm_memory, slurm_time
+
+ClusterKind = Literal["slurm", "local"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitter:
+    """The facts about the submission that a plan depends on."""
+
+    run_id: str
+    runs_dir: Path  # where run folders go by default
+    working_dir: Path  # where the command was given
+    python: str
+    version: str
+    made_by: str  # the command line, for the script's header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """What will be sent."""
+
+    cluster: ClusterKind
+    config: RunConfig
+    script: str
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.config.run_dir)
+
+
+def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPlan:
+    """The plan for a spec.
+
+    Raises:
+        UsageError: a value cannot stand in a batch script.
+    """
+    config = _run_config(spec, submitter)
+    options = _sbatch_options(spec, config) if cluster == "slurm" else ()
+    passthrough = _passthrough(spec) if cluster == "slurm" else ()
+    script = render_script(
+        ScriptValues(
+            version=submitter.version,
+            made_by=submitter.made_by,
+            options=options,
+            passthrough=passthrough,
+            setup=tuple(spec.setup),
+            python=submitter.python,
+            run_dir=config.run_dir,
+        )
+    )
+    return LaunchPlan(cluster=cluster, config=config, script=script)
+
+
+def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
+    here = submitter.working_dir
+    run_dir = _absolute(spec.run_dir, here) or submitter.runs_dir / submitter.run_id
+    resources, checkpoint, restart, health = (
+        spec.resources,
+        spec.checkpoint,
+        spec.restart,
+        spec.health,
+    )
+    return RunConfig(
+        run_id=submitter.run_id,
+        name=spec.name,
+        run_dir=run_dir,
+        command=tuple(spec.command),
+        working_dir=_absolute(spec.working_dir, here) or here,
+        nodes=resources.nodes,
+        spares=resources.spares,
+        tasks_per_node=resources.tasks_per_node,
+        cpus_per_task=resources.cpus_per_task,
+        gpus_per_node=resources.gpus_per_node,
+        mpi=spec.mpi,
+        env=dict(spec.env),
+        secret_files={
+            name: str(_absolute(secret.file, here)) for name, secret in spec.secrets.items()
+        },
+        checkpoint=CheckpointConfig(
+            directory=_absolute(checkpoint.directory, here) or run_dir / "checkpoints",
+            interval=checkpoint.interval,
+            keep_last=checkpoint.keep.last,
+            lead_s=spec.lead_s,
+        ),
+        restart=RestartConfig(
+            mode=restart.mode,
+            failures=restart.failures,
+            no_progress=restart.no_progress,
+            walltime_s=restart.walltime,
+        ),
+        health=HealthConfig(
+            preflight=health.preflight == "default",
+            budget_s=health.budget,
+            site_command=health.site_command,
+            on_unknown=health.on_unknown,
+            min_free_disk_bytes=health.min_free_disk,
+            min_free_memory_bytes=health.min_free_memory,
+        ),
+    )
+
+
+def _absolute(path: str | None, here: Path) -> Path | None:
+    return None if path is None else here / Path(path).expanduser()
+
+
+def _sbatch_options(spec: JobSpec, config: RunConfig) -> tuple[SbatchOption, ...]:
+    resources = spec.resources
+    # Slurm expands % in file names; %% is a plain one.
+    attempts = str(RunFolder(config.run_dir).attempts).replace("%", "%%")
+    values: dict[str, str | None] = {
+        "job-name": config.run_id,
+        "nodes": str(config.nodes + config.spares),
+        "ntasks-per-node": str(config.tasks_per_node),
+        "cpus-per-task": str(config.cpus_per_task),
+        "chdir": str(config.working_dir),
+        "output": f"{attempts}/%j.out",
+        "signal": f"B:USR1@{round(config.checkpoint.lead_s)}",
+    }
+    if resources.gpus_per_node:
+        values["gpus-per-node"] = str(resources.gpus_per_node)
+    if resources.memory is not None:
+        values["mem"] = slurm_memory(resources.memory)
+    if resources.time is not None:
+        values["time"] = slurm_time(resources.time)
+    if resources.partition is not None:
+        values["partition"] = resources.partition
+    if config.restart.mode != "never":
+        values["requeue"] = None
+    return tuple(SbatchOption(name=name, value=value) for name, value in values.items())
+
+
+def _passthrough(spec: JobSpec) -> tuple[SbatchOption, ...]:
+    return tuple(
+        SbatchOption(
+            name=name.lstrip("-").replace("_", "-"), value=None if value is True else str(value)
+        )
+        for name, value in spec.sbatch.items()
+    )

@@ -1,0 +1,85 @@
+"""Makes the folder of a new run, and takes it away again when the submission fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from getpass import getuser
+from pathlib import Path
+from time import time
+
+from relight import __version__
+from relight.errors import UsageError
+from relight.resilience.run_folder import RunFolder
+
+from .plan import LaunchPlan, Submitter
+from .runs import runs_dir
+from .stored_plan import PLAN_VERSION
+
+
+def submitter(name: str) -> Submitter:
+    """The facts of this process, with a new run id for a run called ``name``."""
+    return Submitter(
+        run_id=f"{name}-{secrets.token_hex(3)}",
+        runs_dir=runs_dir(),
+        working_dir=Path.cwd(),
+        python=sys.executable,
+        version=__version__,
+        made_by=shlex.join(["relight", *sys.argv[1:]]),
+    )
+
+
+@contextmanager
+def new_run_folder(plan: LaunchPlan, spec_text: str) -> Iterator[RunFolder]:
+    """The folder of the plan's run; an exception in the body removes it again.
+
+    Raises:
+        UsageError: it exists, or cannot be made.
+    """
+    folder = plan.folder
+    root = folder.root
+    link = runs_dir() / plan.config.run_id
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise UsageError(f"{root} exists: give another run_dir, or remove it first") from error
+    except OSError as error:
+        raise UsageError(f"cannot make the run folder {root}: {error.strerror}") from error
+    try:
+        if link != root:  # so that a run with a run_dir of its own is found by its id
+            link.symlink_to(root)
+        folder.attempts.mkdir(mode=0o700)
+        _write(folder.spec, spec_text)
+        _write(folder.script, plan.script)
+        _write(folder.plan, _plan_text(plan))
+        yield folder
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        if link.is_symlink():
+            link.unlink()
+        raise
+
+
+def _plan_text(plan: LaunchPlan) -> str:
+    content = {
+        "version": PLAN_VERSION,
+        "cluster": plan.cluster,
+        "run": plan.config.to_json(),
+        "submitted_by": getuser(),
+        "created": time(),
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)

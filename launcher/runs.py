@@ -1,0 +1,102 @@
+"""Finds runs: by run id or its beginning, by Slurm job id, or by the path of the run folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from relight.errors import RelightError, UsageError
+from relight.resilience.run_folder import RunFolder
+
+from .stored_plan import StoredPlan, read_plan
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run that was submitted once."""
+
+    folder: RunFolder
+    plan: StoredPlan
+
+    @property
+    def run_id(self) -> str:
+        return self.plan.config.run_id
+
+
+def runs_dir() -> Path:
+    """Where run folders go by default, and where every run is found by its id."""
+    home = os.environ.get("RELIGHT_HOME")
+    return (Path(home) if home else Path.home() / ".relight").absolute() / "runs"
+
+
+def find_run(wanted: str) -> StoredRun:
+    """The one run that ``wanted`` names.
+
+    Raises:
+        UsageError: no run, several runs, or another user's run has this name.
+        ConfigDamaged: its stored plan is not readable.
+    """
+    if "/" in wanted or wanted in (".", ".."):
+        return _open(Path(wanted).absolute())
+    folders = _folders()
+    matches = [folder for folder in folders if folder.name == wanted]
+    matches = matches or [folder for folder in folders if _had_job(folder, wanted)]
+    matches = matches or [folder for folder in folders if folder.name.startswith(wanted)]
+    if not matches:
+        raise UsageError(
+            f"no run {wanted!r} in {runs_dir()}; `relight status` lists the runs, "
+            "and a path finds one elsewhere"
+        )
+    if len(matches) > 1:
+        names = ", ".join(folder.name for folder in matches)
+        raise UsageError(f"{wanted!r} may be any of {names}: write more of the name")
+    return _open(matches[0])
+
+
+def all_runs() -> list[StoredRun]:
+    """Every run that can be read, oldest first."""
+    runs = []
+    for folder in _folders():
+        try:
+            runs.append(_open(folder))
+        except RelightError:
+            continue  # a folder that is being made or removed is not a run
+    return sorted(runs, key=lambda run: run.plan.created)
+
+
+def submitted_job(folder: RunFolder) -> Path:
+    """The file that holds the job id of the first submission."""
+    return folder.root / "job_id"
+
+
+def job_ids(folder: RunFolder) -> list[str]:
+    """The job ids that a run has had, oldest first."""
+    ids: dict[str, None] = {}
+    first = submitted_job(folder)
+    if first.is_file():
+        ids[first.read_text().strip()] = None
+    journals = sorted(folder.journals.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+    for journal in journals:
+        ids[journal.stem.rpartition(".")[0]] = None
+    return list(ids)
+
+
+def _folders() -> list[Path]:
+    folder = runs_dir()
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _had_job(folder: Path, job_id: str) -> bool:
+    return job_id.isdecimal() and job_id in job_ids(RunFolder(folder))
+
+
+def _open(root: Path) -> StoredRun:
+    root = root.resolve()
+    try:
+        owner = root.stat().st_uid
+    except OSError as error:
+        raise UsageError(f"cannot open the run folder {root}: {error.strerror}") from error
+    if owner != os.getuid():
+        raise UsageError(f"{root} belongs to another user (uid {owner}): it is not opened")
+    return StoredRun(RunFolder(root), read_plan(root))

@@ -1,0 +1,91 @@
+"""What this Slurm does with a job when it wants its nodes back, and what that means for a spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relight.errors import RelightError
+
+from .clusters.slurm.client import SlurmClient
+from .clusters.slurm.parse import parse_seconds
+from .spec import JobSpec
+
+SHORT_S = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition's rules that matter to a run that wants to survive."""
+
+    name: str
+    grace_s: int
+    preempt_mode: str
+    state: str
+    max_time: str
+    default: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What this Slurm can do."""
+
+    version: str
+    job_requeue: bool
+    kill_wait_s: int
+    partitions: tuple[Partition, ...]
+
+    def partition(self, name: str | None) -> Partition | None:
+        """The named partition, or the default one."""
+        return next(
+            (p for p in self.partitions if (p.default if name is None else p.name == name)), None
+        )
+
+
+def read_site(client: SlurmClient) -> Site:
+    """Asks Slurm.
+
+    Raises:
+        ClusterUnavailable, SlurmMissing, SlurmRefused: as the client.
+    """
+    config = client.config()
+    return Site(
+        version=config.get("SLURM_VERSION", "unknown"),
+        job_requeue=config.get("JobRequeue") == "1",
+        kill_wait_s=parse_seconds(config.get("KillWait")) or 30,
+        partitions=tuple(
+            Partition(
+                name=fields["PartitionName"],
+                grace_s=parse_seconds(fields.get("GraceTime")) or 0,
+                preempt_mode=fields.get("PreemptMode", "UNKNOWN"),
+                state=fields.get("State", "UNKNOWN"),
+                max_time=fields.get("MaxTime", "UNKNOWN"),
+                default=fields.get("Default") == "YES",
+            )
+            for fields in client.partitions()
+        ),
+    )
+
+
+def preemption_warning(site: Site, partition_name: str | None) -> str | None:
+    """What to know before a job is preempted there; None when there is time to save."""
+    partition = site.partition(partition_name)
+    if partition is None or partition.preempt_mode in ("OFF", "UNKNOWN"):
+        return None
+    notice_s = partition.grace_s + site.kill_wait_s
+    if notice_s >= SHORT_S:
+        return None
+    return (
+        f"partition {partition.name} gives a preempted job {notice_s} s (GraceTime "
+        f"{partition.grace_s} s, KillWait {site.kill_wait_s} s): a save that takes longer is lost, "
+        "so choose checkpoint.interval by what you can afford to lose"
+    )
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """What to tell the submitter about this site; silent when Slurm does not say."""
+    try:
+        site = read_site(SlurmClient(timeout_s=2.0, pauses_s=()))
+    except RelightError:
+        return []
+    warning = preemption_warning(site, spec.resources.partition)
+    return [] if warning is None else [warning]

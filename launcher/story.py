@@ -1,0 +1,81 @@
+"""Journal records as sentences for people (pure). Records of no interest to them have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from relight.resilience.supervise.journal import Record
+
+Data = Mapping[str, object]
+
+
+def sentence(record: Record) -> str | None:
+    """What a record says; None for one that is only of interest to the machine."""
+    tell = _SENTENCES.get(record.name)
+    return None if tell is None else tell(record.data)
+
+
+def _names(value: object) -> str:
+    return ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else ""
+
+
+def _items(value: object) -> str:
+    if not isinstance(value, dict):
+        return ""
+    return ", ".join(f"{key} ({reason})" for key, reason in value.items())
+
+
+def _attempt_started(data: Data) -> str:
+    lost = data.get("lost_batch_node")
+    after = f"; {lost}, which ran the last one, is down" if lost else ""
+    return f"attempt {data.get('attempt')} on {_names(data.get('nodes'))}{after}"
+
+
+def _preflight_finished(data: Data) -> str:
+    bad, fault = _items(data.get("bad")), data.get("job_fault")
+    if fault:
+        return f"preflight: {fault}"
+    return f"preflight: not fit: {bad}" if bad else "preflight: all nodes are fit"
+
+
+def _ranks_started(data: Data) -> str:
+    step = data.get("restored_step")
+    begin = "from the beginning" if step is None else f"from the checkpoint of step {step}"
+    return (
+        f"generation {data.get('generation')}: {data.get('world_size')} ranks on "
+        f"{_names(data.get('nodes'))}, {begin}"
+    )
+
+
+def _rank_exited(data: Data) -> str | None:
+    if data.get("stopped") or data.get("code") in (0, 75):
+        return None
+    rank = f"rank {data.get('rank')} on {data.get('node')}"
+    signal = data.get("signal")
+    return f"{rank} was killed ({signal})" if signal else f"{rank} exited with {data.get('code')}"
+
+
+def _checkpoint_committed(data: Data) -> str:
+    return f"checkpoint of step {data.get('step')}"
+
+
+_SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
+    "AttemptStarted": _attempt_started,
+    "PreflightFinished": _preflight_finished,
+    "RanksStarted": _ranks_started,
+    "StartFailed": lambda d: f"the ranks did not start: {d.get('detail')}",
+    "RankExited": _rank_exited,
+    "RankLost": lambda d: f"rank {d.get('rank')} on {d.get('node')} is lost: {d.get('detail')}",
+    "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",
+    "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
+    "CheckpointCommitted": _checkpoint_committed,
+    "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",
+    "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",
+    "AllocationArranged": lambda d: f"goes on as job {d.get('job_id')} ({d.get('mode')})",
+    "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",
+    "StartRanks": lambda d: f"starting ranks: {d.get('reason')}",
+    "ExcludeNode": lambda d: f"{d.get('node')} is avoided from now on: {d.get('reason')}",
+    "RequestAllocation": lambda d: f"asking for new nodes: {d.get('reason')}",
+    "Finish": lambda d: f"{d.get('outcome')}: {d.get('reason')}",
+}

@@ -1,0 +1,90 @@
+"""Amounts as people write them in a spec: memory, durations, checkpoint intervals (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
+_BYTE_POWER: Final = {"K": 1, "M": 2, "G": 3, "T": 4}
+_CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|d)")
+_SECONDS: Final = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
+_STEPS: Final = re.compile(r"([1-9]\d*)\s+steps?")
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``8GB``, ``512M`` or ``1.5TiB``; every unit is a power of 1024, as Slurm's are.
+
+    Raises:
+        ValueError: it is not an amount with a unit, or it is zero.
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an amount of memory; write for example 8GB or 512MB")
+    size_bytes = int(float(match[1]) * 1024 ** _BYTE_POWER[match[2].upper()])
+    if size_bytes < 1:
+        raise ValueError(f"{text!r} is nothing; write for example 8GB")
+    return size_bytes
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``4:00:00``, ``1-12:00:00``, ``90s``, ``10min``, ``2h``, ``7d`` or ``1h 30min``.
+
+    ``4:00`` is refused: Slurm reads it as minutes, most people as hours.
+
+    Raises:
+        ValueError: it is not a duration, or it is zero.
+    """
+    duration_s = _clock_s(text.strip()) or _sum_of_parts_s(text.strip())
+    if not duration_s:
+        raise ValueError(f"{text!r} is not a duration; write for example 4:00:00, 90s, 10min or 7d")
+    return duration_s
+
+
+def _clock_s(text: str) -> float | None:
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
+
+
+def _sum_of_parts_s(text: str) -> float | None:
+    parts = _DURATION_PART.findall(text)
+    if _DURATION_PART.sub("", text).strip():
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def check_interval(text: str) -> str:
+    """A checkpoint interval (``auto``, ``20 steps`` or a duration), unchanged.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if text == "auto" or _STEPS.fullmatch(text):
+        return text
+    try:
+        parse_duration(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not an interval; write auto, a number of steps (20 steps) "
+            "or a duration (10min)"
+        ) from None
+    return text
+
+
+def slurm_time(duration_s: float) -> str:
+    """A duration as Slurm's ``D-HH:MM:SS``, never shorter than asked."""
+    whole_s = int(-(-duration_s // 1))
+    days, rest_s = divmod(whole_s, 86400)
+    hours, rest_s = divmod(rest_s, 3600)
+    minutes, seconds = divmod(rest_s, 60)
+    clock = f"{hours:02}:{minutes:02}:{seconds:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def slurm_memory(size_bytes: int) -> str:
+    """An amount of memory as Slurm's whole mebibytes, never less than asked."""
+    return f"{-(-size_bytes // 1024**2)}M"

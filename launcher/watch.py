@@ -1,0 +1,210 @@
+"""Follows a run while it happens, by its journal and its progress file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.journal import Record
+
+from .story import sentence
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+
+def read_progress(folder: RunFolder) -> Mapping[str, object] | None:
+    """Where the run stands; None before its first attempt."""
+    try:
+        content = json.loads(folder.progress.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+@dataclass(slots=True)
+class JournalTail:
+    """The records that were added since the last look."""
+
+    folder: RunFolder
+    _offsets: dict[Path, int] = field(default_factory=dict)
+
+    def new_records(self) -> list[Record]:
+        records = []
+        for path in sorted(self.folder.journals.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                whole, newline, _torn = file.read().rpartition(b"\n")
+            self._offsets[path] = self._offsets.get(path, 0) + len(whole) + len(newline)
+            for line in whole.splitlines():
+                raw = json.loads(line)
+                records.append(
+                    Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem)
+                )
+        return sorted(records, key=lambda record: record.time)
+
+
+class Watcher(Protocol):
+    """Shows what happens to a run, on standard error or, as JSON lines, on standard output."""
+
+    def __enter__(self) -> Watcher: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def look(self) -> None:
+        """Show what is new."""
+
+    def say(self, text: str) -> None:
+        """Show a line that is not from the journal."""
+
+
+@dataclass(slots=True)
+class LineWatcher:
+    """One line for each thing that happens."""
+
+    tail: JournalTail
+    line_of: Callable[[Record], str | None]
+    write: Callable[[str], object]
+    say_line: Callable[[str], str | None]
+
+    def __enter__(self) -> LineWatcher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.look()
+
+    def look(self) -> None:
+        for record in self.tail.new_records():
+            self._put(self.line_of(record))
+
+    def say(self, text: str) -> None:
+        self._put(self.say_line(text))
+
+    def _put(self, line: str | None) -> None:
+        if line is not None:
+            self.write(line + "\n")
+
+
+class TerminalWatcher:
+    """Lines as they come, over one that says where the run stands."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        from rich.console import Console
+
+        self._folder = folder
+        self._tail = JournalTail(folder)
+        self._console = Console(stderr=True, highlight=False)
+        self._status: Status = self._console.status("starting")
+        self._rate = Rate()
+
+    def __enter__(self) -> TerminalWatcher:
+        self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.look()
+        self._status.stop()
+
+    def look(self) -> None:
+        for record in self._tail.new_records():
+            if (text := timed_sentence(record)) is not None:
+                self._console.print(text, markup=False)
+        progress = read_progress(self._folder)
+        if progress is not None:
+            self._status.update(standing(progress, self._rate.update(progress)))
+
+    def say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+
+@dataclass(slots=True)
+class Rate:
+    """Steps per second, from one progress record to the next."""
+
+    _step: int | None = None
+    _time_s: float = 0.0
+    per_s: float | None = None
+
+    def update(self, progress: Mapping[str, object]) -> float | None:
+        step, time_s = progress.get("step"), progress.get("time")
+        if not isinstance(step, int) or not isinstance(time_s, float):
+            self._step = self.per_s = None
+        elif self._step is None or step < self._step:
+            self._step, self._time_s, self.per_s = step, time_s, None
+        elif time_s - self._time_s >= 1.0:
+            self.per_s = (step - self._step) / (time_s - self._time_s)
+            self._step, self._time_s = step, time_s
+        return self.per_s
+
+
+def standing(progress: Mapping[str, object], rate_per_s: float | None) -> str:
+    """One line about where a run stands (pure)."""
+    parts = [str(progress.get("phase"))]
+    if progress.get("step") is not None:
+        rate = f" ({rate_per_s:.3g}/s)" if rate_per_s is not None else ""
+        parts.append(f"step {progress['step']}{rate}")
+    if progress.get("last_checkpoint") is not None:
+        parts.append(f"last checkpoint: step {progress['last_checkpoint']}")
+    return " · ".join(parts)
+
+
+def timed_sentence(record: Record) -> str | None:
+    """A record's sentence after the time of day; None when it has none."""
+    text = sentence(record)
+    return None if text is None else f"{datetime.fromtimestamp(record.time):%H:%M:%S} {text}"
+
+
+def json_line(record: Record) -> str:
+    """A record as a JSON line of its own."""
+    return json.dumps(
+        {
+            "time": record.time,
+            "attempt": record.attempt,
+            "kind": record.kind,
+            "name": record.name,
+            "data": record.data,
+        }
+    )
+
+
+def watcher(folder: RunFolder, *, as_json: bool) -> Watcher:
+    """The watcher that fits: JSON lines when asked for, a terminal's own, or plain lines."""
+    if as_json:
+        return LineWatcher(JournalTail(folder), json_line, _flushed(sys.stdout), lambda _: None)
+    if sys.stderr.isatty():
+        return TerminalWatcher(folder)
+    return LineWatcher(JournalTail(folder), timed_sentence, _flushed(sys.stderr), lambda text: text)
+
+
+def _flushed(stream: object) -> Callable[[str], object]:
+    from typing import TextIO, cast
+
+    out = cast(TextIO, stream)
+
+    def write(line: str) -> None:
+        out.write(line)
+        out.flush()
+
+    return write
