@@ -12,9 +12,10 @@ def check_memory(candidate: Candidate) -> Finding:
     """Compare what the kernel calls available with what was asked."""
     import psutil
 
-    available_bytes = psutil.virtual_memory().available
+    seen = psutil.virtual_memory()
+    available_bytes = seen.available
     asked_bytes = candidate.config.health.min_free_memory_bytes
-    if not 0 <= available_bytes <= psutil.virtual_memory().total:
+    if not 0 <= available_bytes <= seen.total:
         return Finding(Outcome.UNKNOWN, f"the kernel says {available_bytes} bytes are available")
     short = available_bytes < asked_bytes
     return Finding(
