@@ -59,7 +59,7 @@ def render_script(values: ScriptValues) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - a shell script: finalize quotes every value
+        autoescape=False,  # HTML's rules: finalize quotes every value for the shell
     )
     source = files("relight.slurm_templates").joinpath("job.sh.j2").read_text()
     return environment.from_string(source).render(

@@ -185,7 +185,7 @@ class SecretFile(_Section):
 
 
 class JobSpec(_Section):
-    """One run, as asked for. ``working_dir`` defaults to where the command was given, as in sbatch."""
+    """One run. ``working_dir`` defaults to where the command was given, as in sbatch."""
 
     name: Name = "job"
     command: Command
@@ -215,8 +215,8 @@ class JobSpec(_Section):
         limit_s, lead_s = self.resources.time, self.checkpoint.lead
         if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:
             faults.append(
-                f"checkpoint.lead: {lead_s:g} s is more than half of resources.time ({limit_s:g} s), "
-                "so the run would stop before it has done anything"
+                f"checkpoint.lead: {lead_s:g} s is more than half of resources.time "
+                f"({limit_s:g} s), so the run would stop before it has done anything"
             )
         if faults:
             raise ValueError("\n".join(faults))

@@ -11,7 +11,6 @@ from relight.errors import RelightError
 from relight.resilience.config import ConfigDamaged, RunConfig
 from relight.resilience.run_folder import RunFolder
 
-
 PLAN_VERSION: Final = 1
 
 

@@ -88,7 +88,7 @@ def _start(task: Task, argv: Sequence[str], output: IO[bytes] | int) -> subproce
         stdout=output,
         stderr=output,
         process_group=0,
-        preexec_fn=_die_with_step,  # noqa: PLW1509 - this process has one thread
+        preexec_fn=_die_with_step,  # safe: this process has one thread
     )
 
 

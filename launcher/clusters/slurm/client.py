@@ -51,7 +51,7 @@ def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
     """The environment for a new job: inside a job, what describes the old one would become options
     of the new (SLURM_CPU_BIND slowed ranks threefold).
 
-    ``SLURM_CONF`` says which Slurm to talk to, and ``SBATCH_*`` is the user's own choice: both stay.
+    ``SLURM_CONF`` says which Slurm to talk to and stays; so does the user's own ``SBATCH_*``.
     """
     if "SLURM_JOB_ID" not in env:
         return dict(env)

@@ -1,4 +1,4 @@
-"""Slurm's answers as values (pure). What is not understood becomes UNKNOWN or None, never a guess."""
+"""Slurm's answers as values (pure): what is not understood is UNKNOWN or None, never a guess."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def parse_job(text: str) -> JobFacts | None:
     """
     text = re.sub(r" JobName=.*? UserId=", " UserId=", text, count=1)
     job_id = _field(text, "JobId")
-    if job_id is None or text.count("JobId=") > 1 and "ArrayJobId=" not in text:
+    if job_id is None or (text.count("JobId=") > 1 and "ArrayJobId=" not in text):
         return None
     return JobFacts(
         job_id=job_id,

@@ -26,8 +26,8 @@ class SubmissionRefused(UsageError):
     """Raised when sbatch said no: nothing was submitted."""
 
 
-class _ScriptExecutor(SlurmExecutor):  # type: ignore[misc]
-    """Sends a plan's script, unchanged. No function is pickled: the script starts the supervisor."""
+class _ScriptExecutor(SlurmExecutor):
+    """Sends a plan's script, unchanged; no function is pickled."""
 
     def __init__(self, plan: LaunchPlan, folder: Path) -> None:
         super().__init__(folder)

@@ -1,0 +1,88 @@
+"""Ends a run for good: no job of it runs, waits, or may start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from getpass import getuser
+from typing import Final
+
+from relight.resilience.decide.actions import Finish, Outcome
+from relight.resilience.messages import EXIT_STOP
+from relight.resilience.supervise.cluster import ClusterUnavailable
+from relight.resilience.supervise.standing import read_verdict, write_verdict
+
+from .clusters.local_front import front_pid
+from .clusters.slurm.client import SlurmClient, SlurmRefused
+from .runs import StoredRun, job_ids
+
+_WAIT_S: Final = 60.0
+_TICK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """What was done. ``ended`` says that nothing of the run is left."""
+
+    jobs: tuple[str, ...]
+    ended: bool
+
+
+def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
+    """Cancels a run and waits until nothing of it is left.
+
+    The mark in the run folder comes first: a supervisor that is just arranging a new allocation
+    looks at it before and after, and takes it back.
+
+    Raises:
+        ClusterUnavailable: Slurm does not answer; the mark stays, so the run will not go on.
+    """
+    if read_verdict(run.folder) is not None:
+        return Cancellation((), ended=True)
+    run.folder.cancelled.touch(mode=0o600)
+    jobs, ended = _end_local(run, wait_s) if run.plan.cluster == "local" else _end_jobs(run, wait_s)
+    if ended and read_verdict(run.folder) is None:
+        order = Finish(
+            outcome=Outcome.CANCELLED,
+            exit_code=EXIT_STOP,
+            cause="cancelled",
+            reason="relight cancel was called; no supervisor was alive",
+        )
+        write_verdict(run.folder, order, time.time())
+    return Cancellation(tuple(jobs), ended)
+
+
+def _end_local(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
+    deadline = time.monotonic() + wait_s
+    pid = front_pid(run.folder)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+    while front_pid(run.folder) is not None:
+        if time.monotonic() > deadline:
+            return job_ids(run.folder), False
+        time.sleep(_TICK_S)
+    return job_ids(run.folder), True
+
+
+def _end_jobs(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
+    """Cancels by name until the queue holds no such job: a successor may be on its way there."""
+    client, user = SlurmClient(), getuser()
+    deadline = time.monotonic() + wait_s
+    cancelled: dict[str, None] = {}
+    while True:
+        jobs = [job.job_id for job in client.jobs_named(run.run_id, user)]
+        fresh = [job for job in jobs if job not in cancelled]
+        if fresh:
+            try:
+                client.cancel(fresh)
+            except SlurmRefused as refusal:
+                if "Invalid job id" not in refusal.answer:  # it has just ended
+                    raise ClusterUnavailable(f"jobs {fresh} are not cancelled: {refusal}") from None
+            cancelled |= dict.fromkeys(fresh)
+        if not jobs:
+            return list(cancelled), True
+        if time.monotonic() > deadline:
+            return list(cancelled), False
+        time.sleep(_TICK_S)

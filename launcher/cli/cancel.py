@@ -1,0 +1,29 @@
+"""``relight cancel``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from relight.resilience.messages import EXIT_FAILED
+
+from ..cancellation import cancel
+from ..runs import find_run
+
+
+@click.command("cancel")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, as_json: bool) -> None:
+    """End RUN for good: nothing of it stays in the queue, and nothing is started again."""
+    stored = find_run(run)
+    done = cancel(stored)
+    if as_json:
+        answer = {"run_id": stored.run_id, "jobs": done.jobs, "ended": done.ended}
+        click.echo(json.dumps(answer))
+    elif done.ended:
+        click.echo(f"run {stored.run_id} has ended")
+    else:
+        click.echo(f"run {stored.run_id} is cancelled but has not ended yet", err=True)
+    click.get_current_context().exit(0 if done.ended else EXIT_FAILED)

@@ -1,0 +1,38 @@
+"""``relight history``."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import click
+
+from relight.resilience.supervise.journal import read_journals
+
+from ..report import History, history
+from ..runs import find_run
+
+
+@click.command("history")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, as_json: bool) -> None:
+    """Tell what happened to RUN: attempts, generations, causes, excluded nodes, checkpoints."""
+    stored = find_run(run)
+    told = history(stored.run_id, read_journals(stored.folder.journals))
+    click.echo(json.dumps(told.to_json()) if as_json else _text(told))
+
+
+def _text(told: History) -> str:
+    lines = [f"run {told.run_id}: {len(told.attempts)} attempt(s)"]
+    attempt = None
+    for happening in told.story:
+        if happening.attempt != attempt:
+            attempt = happening.attempt
+            lines.append(f"\nattempt {attempt}")
+        time = datetime.fromtimestamp(happening.time)
+        lines.append(f"  {time:%Y-%m-%d %H:%M:%S}  {happening.text}")
+    if told.excluded:
+        lines.append("\nexcluded nodes")
+        lines += [f"  {one.node}: {one.cause}: {one.evidence}" for one in told.excluded]
+    return "\n".join(lines)
