@@ -78,5 +78,5 @@ def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
     verdict = read_verdict(run.folder)
     if verdict is None:
         return f"the supervisor ended with {code} and left no verdict; {go_on}"
-    lines = [f"{verdict.state}: {verdict.reason}", *(f"  | {line}" for line in verdict.tail)]
-    return "\n".join(lines)
+    tail = "".join(f"\n  | {line}" for line in verdict.tail)
+    return f"{verdict.state}; `relight logs {run.run_id}` has the output{tail}"

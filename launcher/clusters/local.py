@@ -74,6 +74,9 @@ class LocalCluster:
             supervisor_host="127.0.0.1",
         )
 
+    def node_address(self, node: str) -> str:
+        return "127.0.0.1"
+
     def end_time(self) -> float | None:
         return None
 

@@ -66,6 +66,9 @@ class SlurmCluster:
             self._start = self._attempt_start(self._allocation)
         return self._allocation
 
+    def node_address(self, node: str) -> str:
+        return node
+
     def end_time(self) -> float | None:
         return self.client.job(self.allocation().job_id).end_time
 
@@ -174,14 +177,14 @@ def _allocation(env: Mapping[str, str]) -> Allocation:
         restart_count=int(env.get("SLURM_RESTART_COUNT") or 0),
         nodes=nodes,
         batch_node=batch_node,
-        supervisor_host=_reachable_name(batch_node),
+        supervisor_host=_reachable_name(batch_node, otherwise=socket.gethostname()),
     )
 
 
-def _reachable_name(node: str) -> str:
-    """The node's Slurm name where it resolves, else the host's own: sites may make them differ."""
+def _reachable_name(node: str, otherwise: str) -> str:
+    """The node's Slurm name where it resolves: sites may make it differ from the host's own."""
     try:
         socket.getaddrinfo(node, None)
     except OSError:
-        return socket.gethostname()
+        return otherwise
     return node
