@@ -16,7 +16,7 @@ class StateRefused(UsageError):
     """A value cannot be stored bit for bit; nothing was written."""
 
     def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f"Cannot save {key or 'the state'}: {reason}. Nothing was written.")
+        super().__init__(f"Cannot save {key[-200:] or 'the state'}: {reason}. Nothing was written.")
         self.key = key
         self.reason = reason
 

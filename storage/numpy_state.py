@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import TypeVar, cast
 
@@ -49,9 +48,10 @@ def rebuild(kind: str, dtype: Json, shape: tuple[int, ...], data: Buffer) -> Arr
     return cast(np.generic, array[()]) if kind == "scalar" else array
 
 
-@lru_cache(maxsize=256)
 def describe(dtype: np.dtype[np.generic]) -> Json:
     """A dtype as JSON, as numpy's own file format spells it. Raises ValueError."""
+    if dtype.isbuiltin == 1 and dtype.kind in _KINDS and dtype.metadata is None:
+        return dtype.str
     if dtype.hasobject or dtype.kind not in _KINDS:
         raise ValueError(f"arrays of dtype {dtype} hold references, not values")
     described = _listed(dtype.descr if dtype.names is not None else dtype.str)

@@ -23,7 +23,7 @@ from .sealed import Json
 
 V = TypeVar("V")
 _INLINE_BYTES = 256
-_MOST_NESTED = 100
+_MOST_NESTED = 50
 _KEYS = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset)
 _CONTAINERS = (dict, OrderedDict, list, tuple, set, frozenset)
 
@@ -110,7 +110,7 @@ class Encoder:
     def _array(self, value: object) -> Json:
         # As arrays these two would lose the zeros at their end.
         if type(value) is np.str_:
-            return {"numpy.str": plain.encode_str(str(value))}
+            return {"numpy.str": plain.encode_str(str.__str__(value))}
         if type(value) is np.bytes_:
             return {"numpy.bytes": plain.encode_bytes(bytes(value))}
         if isinstance(value, np.generic):

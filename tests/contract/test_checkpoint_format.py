@@ -1,0 +1,130 @@
+"""What docs/checkpoint-format.md promises to those who read a shard without relight.
+
+Everything here reads files with h5py, json and Debian's hdf5-tools only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import xxhash
+
+from relight.storage.checkpointer import save_shard
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.layout import Incarnation
+
+INCARNATION = Incarnation("77.0", 2)
+BIG = np.random.default_rng(1).normal(size=(300, 100))
+LARGE_BLOCKS = np.arange(3 << 20, dtype="i8")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("checkpoints")
+    epoch = claim_epoch(folder, INCARNATION)
+    state = {
+        "model": {"w": BIG, "bf16": torch.arange(5, dtype=torch.bfloat16), "again": BIG},
+        "step": 12,
+        "large": LARGE_BLOCKS,
+        "none": np.zeros((0, 2), "f4"),
+    }
+    receipt = save_shard(folder, 12, INCARNATION, 0, 1, state)
+    commit(folder, 12, INCARNATION, epoch, [receipt], {"loss": 0.5})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shard(directory: Path) -> Path:
+    return directory / "000000000012" / "77.0.g2" / "shard-00000.h5"
+
+
+def read_index(file: h5py.File) -> dict[str, Any]:
+    index: dict[str, Any] = json.loads(file["index"][:].tobytes())
+    return index
+
+
+def array_bytes(file: h5py.File, entry: dict[str, Any], own: dict[int, str]) -> bytes:
+    if "pack" in entry:
+        return bytes(file["pack"][entry["pack"] : entry["pack"] + entry["bytes"]])
+    return bytes(file[own[entry["at"]]][:])
+
+
+def test_plain_h5py_reads_every_value(shard: Path) -> None:
+    with h5py.File(shard, "r") as file:
+        index = read_index(file)
+        own = {file[f"t/{name}"].id.get_offset(): f"t/{name}" for name in file["t"]}
+        content = [array_bytes(file, entry, own) for entry in index["arrays"]]
+    tree = index["tree"]["dict"]
+    model = tree["model"]["dict"]
+    assert tree["step"] == 12
+    assert model["w"] == model["again"]
+    entry = index["arrays"][model["w"]["array"]]
+    assert entry["kind"] == "numpy"
+    values = np.frombuffer(content[model["w"]["array"]], entry["dtype"]).reshape(entry["shape"])
+    assert (values == BIG).all()
+    half = index["arrays"][model["bf16"]["array"]]
+    assert (half["kind"], half["dtype"], half["shape"]) == ("torch", "bfloat16", [5])
+    assert content[model["bf16"]["array"]][2:4] == b"\x80\x3f"
+    assert index["arrays"][tree["none"]["array"]]["bytes"] == 0
+
+
+def test_the_index_says_whose_shard_it_is(shard: Path) -> None:
+    with h5py.File(shard, "r") as file:
+        index = read_index(file)
+    found = {name: index[name] for name in ("format", "step", "rank", "world_size", "writer")}
+    assert found == {"format": 1, "step": 12, "rank": 0, "world_size": 1, "writer": "77.0.g2"}
+
+
+def test_the_digests_are_those_of_the_blocks(shard: Path) -> None:
+    data = shard.read_bytes()
+    with h5py.File(shard, "r") as file:
+        index = read_index(file)
+        digests = file["digests"][:].tobytes()
+    runs = [(entry["at"], entry["bytes"]) for entry in index["arrays"] if "at" in entry]
+    runs.append((index["pack_at"], index["pack_bytes"]))
+    width = index["block_bytes"]
+    expected = [
+        xxhash.xxh3_128_digest(data[start : min(start + width, at + size)])
+        for at, size in runs
+        for start in range(at, at + size, width)
+    ]
+    assert len(expected) == 1 + 3 + 1
+    assert [digests[n : n + 16] for n in range(0, len(digests) - 16, 16)] == expected
+
+
+def test_the_manifest_names_digest_and_places(directory: Path, shard: Path) -> None:
+    record = json.loads((directory / "000000000012" / "MANIFEST.json").read_bytes())
+    body = record["body"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    assert record["digest"] == xxhash.xxh3_128_hexdigest(text.encode())
+    assert (body["format"], body["step"], body["world_size"]) == (1, 12, 1)
+    assert body["details"] == {"loss": 0.5}
+    (receipt,) = body["receipts"]
+    data = shard.read_bytes()
+    assert receipt["size_bytes"] == len(data)
+    parts = b"".join(
+        data[receipt[f"{name}_at"] :][: receipt[f"{name}_bytes"]] for name in ("index", "digests")
+    )
+    assert receipt["digest"] == xxhash.xxh3_128_hexdigest(parts)
+
+
+def test_big_arrays_begin_at_pages(shard: Path) -> None:
+    with h5py.File(shard, "r") as file:
+        assert all(file["t"][name].id.get_offset() % 4096 == 0 for name in file["t"])
+        assert all(file["t"][name].chunks is None for name in file["t"])
+
+
+@pytest.mark.parametrize("command", [["h5ls", "-r"], ["h5dump", "-H"], ["h5dump", "-d", "/index"]])
+def test_debians_tools_read_it(command: list[str], shard: Path) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed (package hdf5-tools)")
+    done = subprocess.run([*command, str(shard)], capture_output=True, text=True, check=True)
+    assert "index" in done.stdout

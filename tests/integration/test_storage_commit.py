@@ -1,0 +1,248 @@
+"""Commits, fences and retention against a real file system, with real processes at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relight.storage.checkpointer import load_shard, save_shard
+from relight.storage.choose import candidates, newest_valid
+from relight.storage.commit import Fenced, claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.errors import SaveIncomplete
+from relight.storage.layout import (
+    Incarnation,
+    incarnation_dir,
+    manifest_path,
+    receipt_path,
+    shard_path,
+)
+from relight.storage.manifest import Manifest
+from relight.storage.prune import prune
+from relight.storage.receipt import Receipt
+from relight.storage.retention import Keep
+from relight.storage.verify import verify
+
+FIRST, SECOND, THIRD = (Incarnation(f"{n}.0", n) for n in (1, 2, 3))
+
+
+def shards(directory: Path, step: int, incarnation: Incarnation, world: int = 2) -> list[Receipt]:
+    state = {"w": np.full(10, step)}
+    return [save_shard(directory, step, incarnation, rank, world, state) for rank in range(world)]
+
+
+def committed(directory: Path, step: int, incarnation: Incarnation, epoch: int) -> Manifest:
+    return commit(directory, step, incarnation, epoch, shards(directory, step, incarnation), {})
+
+
+def test_receipts_lie_beside_their_shards(tmp_path: Path) -> None:
+    receipts = shards(tmp_path, 4, FIRST)
+    receipt_path(tmp_path, 4, FIRST, 1).with_name("receipt-00009.json").write_bytes(b"garbage")
+    assert read_receipts(tmp_path, 4, FIRST) == tuple(receipts)
+    assert read_receipts(tmp_path, 4, SECOND) == ()
+
+
+def test_a_whole_save_is_committed(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    receipts = shards(tmp_path, 4, FIRST)
+    assert newest_valid(tmp_path) is None
+    manifest = commit(tmp_path, 4, FIRST, epoch, reversed(receipts), {"loss": 2.0, "tags": ["a"]})
+    assert manifest.receipts == tuple(receipts)
+    assert manifest.details == {"loss": 2.0, "tags": ["a"]}
+    assert newest_valid(tmp_path) == manifest
+
+
+def test_committing_again_changes_nothing(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    manifest = committed(tmp_path, 4, FIRST, epoch)
+    assert committed(tmp_path, 4, FIRST, epoch) == manifest
+    later = claim_epoch(tmp_path, SECOND)
+    assert committed(tmp_path, 4, SECOND, later) == manifest
+
+
+def test_an_incomplete_save_is_not_committed(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    first, second = shards(tmp_path, 4, FIRST)
+    for receipts, reason in [
+        ([], "no receipts"),
+        ([second], "ranks 0 are missing"),
+        ([first, second, second], "each once"),
+        ([first, replace(second, step=3)], "rank 1 belongs to another save"),
+        ([first, replace(second, size_bytes=1)], "1 were saved"),
+    ]:
+        with pytest.raises(SaveIncomplete, match=reason):
+            commit(tmp_path, 4, FIRST, epoch, receipts, {})
+    shard_path(tmp_path, 4, FIRST, 0).unlink()
+    with pytest.raises(SaveIncomplete, match="shard-00000"):
+        commit(tmp_path, 4, FIRST, epoch, [first, second], {})
+    assert newest_valid(tmp_path) is None
+
+
+def test_a_later_claim_fences_the_earlier_one(tmp_path: Path) -> None:
+    old = claim_epoch(tmp_path, FIRST)
+    receipts = shards(tmp_path, 4, FIRST)
+    new = claim_epoch(tmp_path, SECOND)
+    assert new > old
+    with pytest.raises(Fenced, match=f"epoch {new} now, this process holds epoch {old}"):
+        commit(tmp_path, 4, FIRST, old, receipts, {})
+    with pytest.raises(Fenced):
+        prune(tmp_path, Keep(last=1), old, FIRST)
+    assert not manifest_path(tmp_path, 4).exists()
+
+
+def test_the_next_attempt_commits_what_was_complete(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    committed(tmp_path, 4, FIRST, epoch)
+    shards(tmp_path, 8, FIRST)
+    save_shard(tmp_path, 12, FIRST, 0, 2, {})
+    epoch = claim_epoch(tmp_path, SECOND)
+    (manifest,) = commit_complete(tmp_path, epoch)
+    assert (manifest.step, manifest.incarnation, manifest.epoch) == (8, FIRST, epoch)
+    assert newest_valid(tmp_path) == manifest
+    assert commit_complete(tmp_path, epoch) == []
+
+
+def test_of_two_complete_saves_the_later_incarnation_counts(tmp_path: Path) -> None:
+    for incarnation in (SECOND, FIRST):  # claimed in this order, whatever their names
+        claim_epoch(tmp_path, incarnation)
+        shards(tmp_path, 8, incarnation)
+    epoch = claim_epoch(tmp_path, THIRD)
+    assert [one.incarnation for one in commit_complete(tmp_path, epoch)] == [FIRST]
+
+
+def test_processes_that_claim_at_once_get_different_epochs(tmp_path: Path) -> None:
+    found = in_processes(8, lambda number: claim_epoch(tmp_path, Incarnation(f"{number}.0", 0)))
+    assert sorted(found) == list(range(1, 9))
+
+
+def test_processes_that_commit_at_once_make_one_manifest(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    writers = [Incarnation(f"{number}.0", 0) for number in range(6)]
+    receipts = [shards(tmp_path, 4, writer) for writer in writers]
+    manifest_path(tmp_path, 4).write_bytes(b"damaged by somebody")
+
+    def attempt(number: int) -> int:
+        made = commit(tmp_path, 4, writers[number], epoch, receipts[number], {})
+        return int(made.incarnation.attempt.partition(".")[0])
+
+    in_processes(6, attempt)
+    manifest = newest_valid(tmp_path)
+    assert manifest is not None
+    assert load_shard(tmp_path, manifest, 1).keys() == {"w"}
+    assert verify(tmp_path).sound
+
+
+def test_committers_on_clear_ground_agree_on_the_winner(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    writers = [Incarnation(f"{number}.0", 0) for number in range(6)]
+    receipts = [shards(tmp_path, 4, writer) for writer in writers]
+
+    def attempt(number: int) -> int:
+        made = commit(tmp_path, 4, writers[number], epoch, receipts[number], {})
+        return int(made.incarnation.attempt.partition(".")[0])
+
+    assert len(set(in_processes(6, attempt))) == 1
+
+
+def test_a_saved_shard_is_not_written_twice(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    receipts = shards(tmp_path, 4, FIRST)
+    before = shard_path(tmp_path, 4, FIRST, 0).stat()
+    assert shards(tmp_path, 4, FIRST) == receipts
+    commit(tmp_path, 4, FIRST, epoch, receipts, {})
+    receipt_path(tmp_path, 4, FIRST, 0).unlink()
+    assert shards(tmp_path, 4, FIRST) == receipts
+    after = shard_path(tmp_path, 4, FIRST, 0).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_a_shard_without_receipt_is_written_anew(tmp_path: Path) -> None:
+    shards(tmp_path, 4, FIRST)
+    receipt_path(tmp_path, 4, FIRST, 0).write_bytes(b"torn")
+    shard_path(tmp_path, 4, FIRST, 0).write_bytes(b"torn")
+    epoch = claim_epoch(tmp_path, FIRST)
+    committed(tmp_path, 4, FIRST, epoch)
+    assert verify(tmp_path).sound
+
+
+def test_pruning_keeps_the_last_and_removes_leftovers(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    for step in (1, 2, 3):
+        committed(tmp_path, step, FIRST, epoch)
+    save_shard(tmp_path, 4, FIRST, 0, 2, {})
+    epoch = claim_epoch(tmp_path, SECOND)
+    for step in (4, 5, 6):
+        committed(tmp_path, step, SECOND, epoch)
+    save_shard(tmp_path, 7, FIRST, 0, 2, {})
+    save_shard(tmp_path, 5, THIRD, 0, 2, {})
+    pruned = prune(tmp_path, Keep(last=3), epoch, THIRD)
+    assert pruned.steps == (1, 2, 3)
+    assert pruned.leftovers == (incarnation_dir(tmp_path, 4, FIRST),)
+    assert [one.step for one in candidates(tmp_path)] == [7, 6, 5, 4]
+    assert incarnation_dir(tmp_path, 5, THIRD).exists(), "the live incarnation is left alone"
+    assert incarnation_dir(tmp_path, 7, FIRST).exists(), "it may still be completed"
+    assert verify(tmp_path).sound
+
+
+def test_pruning_touches_neither_damaged_nor_the_only_valid(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    for step in (1, 2, 3):
+        committed(tmp_path, step, FIRST, epoch)
+    for step in (1, 3):
+        shard_path(tmp_path, step, FIRST, 0).write_bytes(b"")
+    assert prune(tmp_path, Keep(last=1), epoch, FIRST).steps == ()
+    chosen = newest_valid(tmp_path)
+    assert chosen is not None
+    assert chosen.step == 2
+    assert [one.condition for one in candidates(tmp_path)] == ["damaged", "valid", "damaged"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from(["save", "lose", "half", "prune"]), max_size=12), st.integers(1, 3))
+def test_whatever_happens_the_newest_valid_one_is_never_pruned(
+    tmp_path_factory: pytest.TempPathFactory, story: list[str], last: int
+) -> None:
+    directory: Path = tmp_path_factory.mktemp("story")
+    epoch = claim_epoch(directory, FIRST)
+    valid: list[int] = []
+    for step, event in enumerate(story):
+        if event == "save":
+            committed(directory, step, FIRST, epoch)
+            valid.append(step)
+        elif event == "lose" and valid:
+            shard_path(directory, valid.pop(), FIRST, 0).unlink()
+        elif event == "half":
+            save_shard(directory, step, SECOND, 1, 2, {})
+        elif event == "prune":
+            prune(directory, Keep(last=last), epoch, FIRST)
+            valid = valid[-last:]
+    conditions = {one.step: one.condition for one in candidates(directory)}
+    assert [step for step, found in sorted(conditions.items()) if found == "valid"] == valid
+
+
+def in_processes(number: int, work: object) -> list[int]:
+    """Runs `work(n)` in forks that start at the same moment, and returns their small numbers."""
+    assert callable(work)
+    assert threading.active_count() == 1, "a fork would copy locks that other threads hold"
+    ready, go = os.pipe()
+    children = []
+    for place in range(number):
+        child = os.fork()
+        if child == 0:
+            result = 255
+            try:
+                os.close(go)
+                os.read(ready, 1)
+                result = work(place)
+            finally:
+                os._exit(result)
+        children.append(child)
+    os.close(go)
+    os.close(ready)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
