@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import os
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class Channel:
         with os.fdopen(fd, "w") as file:
             file.write(self._token)
         self._server = await asyncio.start_server(
-            self._serve, host="", port=0, limit=MAX_LINE_BYTES, backlog=4096
+            self._serve, sock=_listening_socket(), limit=MAX_LINE_BYTES
         )
         self._beats = asyncio.create_task(self._beat())
         port: int = self._server.sockets[0].getsockname()[1]
@@ -153,3 +154,12 @@ class Channel:
             while data := await reader.readline():
                 line.heard = time.monotonic()
                 self._on_message(line, decode(data))
+
+
+def _listening_socket() -> socket.socket:
+    """One port for both families; asyncio would take a free port for each."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", 0), family=socket.AF_INET6, backlog=4096, dualstack_ipv6=True
+        )
+    return socket.create_server(("", 0), backlog=4096)

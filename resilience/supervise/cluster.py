@@ -105,6 +105,9 @@ class Cluster(Protocol):
     def allocation(self) -> Allocation:
         """This attempt's nodes, read once at its start."""
 
+    def node_address(self, node: str) -> str:
+        """The name or address under which the other nodes reach ``node``."""
+
     def end_time(self) -> float | None:
         """Unix time at which the time limit ends this attempt; None without a limit.
 

@@ -42,6 +42,7 @@ async def run_preflight(
             str(time.time()),
         ),
         env={},
+        output=out_dir / "step.log",
     )
     limit_s = config.health.budget_s + _LAUNCH_S
     code = await processes.run(cluster.step_command(request), out_dir / "step.log", limit_s)

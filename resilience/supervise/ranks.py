@@ -17,6 +17,7 @@ from ..decide.actions import StartRanks
 from ..decide.events import Event, RankExited, RankLost, RanksStarted, RanksStopped, StartFailed
 from ..messages import Message, number
 from ..run_folder import RunFolder
+from ..worker.program import tail
 from . import processes
 from .channel import Channel, Line
 from .cluster import Allocation, Cluster, StepRequest
@@ -50,6 +51,7 @@ class Ranks:
         self._process: asyncio.subprocess.Process | None = None
         self._port = 0
         self._step = 0
+        self._step_log = Path()
         self._nodes: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self._rank0_port: int | None = None
@@ -98,7 +100,7 @@ class Ranks:
             attempt=self._allocation.attempt,
             generation=order.generation,
             nodes=order.nodes,
-            master_address=order.nodes[0] if len(order.nodes) > 1 else "127.0.0.1",
+            master_address=self._cluster.node_address(order.nodes[0]),
             master_port=port,
             restore=restore,
         )
@@ -123,6 +125,7 @@ class Ranks:
         self._step += 1
         self._nodes = nodes
         self._channel.expect(str(self._step))
+        self._step_log = self._folder.logs(self._allocation.attempt) / f"step-{self._step}.log"
         request = StepRequest(
             name="ranks",
             nodes=nodes,
@@ -135,9 +138,10 @@ class Ranks:
                 "RELIGHT_STEP": str(self._step),
             },
             mpi=self._config.mpi,
+            output=self._step_log,
         )
-        output = self._folder.logs(self._allocation.attempt) / f"step-{self._step}.log"
-        self._process = await processes.start(self._cluster.step_command(request), output)
+        command = self._cluster.step_command(request)
+        self._process = await processes.start(command, self._step_log)
 
     async def _end_step(self) -> None:
         if self._process is None:
@@ -185,6 +189,7 @@ class Ranks:
         detail = f"{len(self._channel.lines)} of {self._config.world_size} agents connected"
         if ended and self._process is not None:
             detail += f"; the step ended with code {self._process.returncode}"
+            detail += "".join(f"; {line}" for line in tail(self._step_log)[-3:])
         # When nobody came it is the step that failed, not each of the nodes.
         missing = () if len(absent) == len(self._nodes) > 1 else absent
         return StartFailed(generation=self.generation, missing=missing, detail=detail)

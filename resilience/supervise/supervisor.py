@@ -7,11 +7,12 @@ starts without torch, h5py or numpy.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Final
@@ -195,10 +196,7 @@ class Supervisor:
     def _note(self, kind: str, subject: Event | Action) -> None:
         data, name = to_json(subject), type(subject).__name__
         self._journal.write(time.time(), "event" if kind == "event" else "action", name, data)
-        shown = ", ".join(
-            f"{key}={value}" for key, value in data.items() if value not in ((), None)
-        )
-        _log.info("%s %s", name, shown)
+        _log.info("%s %s", name, _shown(data))
 
     # The attempt's begin and end
 
@@ -262,6 +260,9 @@ class Supervisor:
                 pass  # what they say is in the state and in the journal
 
     async def _preflight(self, order: RunPreflight) -> None:
+        # A node that cannot see what was made here does not have the file system.
+        with contextlib.suppress(OSError):  # the preflight finds and names the fault
+            self._config.checkpoint.directory.mkdir(parents=True, exist_ok=True)
         self._events.put_nowait(
             await run_preflight(self._config, self._cluster, self._allocation, order.nodes)
         )
@@ -282,12 +283,11 @@ class Supervisor:
 
     async def _save_and_stop(self, order: SaveAndStop) -> None:
         deadline = Deadline(order.kill_at, self._saves.last_seconds)
-        speaking = self._saves.speaking
-        if not speaking:
+        if not self._saves.speaking:
             # A program without the API: it may know what to do on TERM.
             self._ranks.terminate()
         else:
-            reason = await self._order_stop(speaking, order, deadline)
+            reason = await self._order_stop(order, deadline)
             if reason is not None:
                 self._emit(SaveFailed(step=None, reason=reason))
                 return
@@ -297,13 +297,11 @@ class Supervisor:
         if self._ranks.alive and self._ranks.generation == generation:
             self._emit(SaveFailed(step=None, reason="the ranks did not end in the time left"))
 
-    async def _order_stop(
-        self, speaking: frozenset[int], order: SaveAndStop, deadline: Deadline
-    ) -> str | None:
+    async def _order_stop(self, order: SaveAndStop, deadline: Deadline) -> str | None:
         """Tell all ranks to save one step; the reason when there will be no save."""
-        absent = self._ranks.alive - speaking
+        absent = sorted(self._ranks.alive - self._saves.steps.keys())
         if absent:
-            return f"ranks {sorted(absent)} have not joined yet"
+            return f"ranks {absent} have not begun their steps: there is nothing new to save"
         if not deadline.fits(time.time()):
             return (
                 f"a save takes {deadline.need_s:.1f} s, {deadline.left_s(time.time()):.1f} s left"
@@ -444,3 +442,12 @@ class Supervisor:
             last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
         )
         write_progress(self._folder, standing, time.time())
+
+
+def _shown(data: Mapping[str, object]) -> str:
+    """The fields that hold something, without the ranks' own words."""
+    return ", ".join(
+        f"{key}={value}"
+        for key, value in data.items()
+        if value not in ((), None, {}, "") and key != "tail"
+    )
