@@ -6,31 +6,31 @@ Imports stay light: every attempt of every job starts here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from relight.errors import RelightError
-from relight.resilience.config import RunConfig
 from relight.resilience.supervise.cluster import Cluster
+from relight.resilience.supervise.supervisor import supervise
 
 from .stored_plan import StoredPlan, read_plan
 
 
-def cluster_of(plan: StoredPlan) -> Cluster:
-    """The place where this process runs."""
+@contextmanager
+def cluster_of(plan: StoredPlan) -> Iterator[Cluster]:
+    """The place where this process runs, for as long as it does."""
     if plan.cluster == "slurm":
         from .clusters.slurm.cluster import SlurmCluster
+        from .clusters.slurm.warden import wardens
 
-        return SlurmCluster(plan.config)
-    from .clusters.local import LocalCluster
+        cluster = SlurmCluster(plan.config)
+        with wardens(cluster):
+            yield cluster
+    else:
+        from .clusters.local import LocalCluster
 
-    return LocalCluster(plan.config)
-
-
-def run(config: RunConfig, cluster: Cluster) -> int:
-    """One attempt, from its first check to its verdict."""
-    from relight.resilience.supervise.supervisor import supervise
-
-    return supervise(config, cluster)
+        yield LocalCluster(plan.config)
 
 
 def main() -> int:
@@ -40,7 +40,8 @@ def main() -> int:
         return 2
     try:
         plan = read_plan(Path(sys.argv[1]))
-        return run(plan.config, cluster_of(plan))
+        with cluster_of(plan) as cluster:
+            return supervise(plan.config, cluster)
     except RelightError as error:
         sys.stderr.write(f"relight: {error}\n")
         return error.exit_code

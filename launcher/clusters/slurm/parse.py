@@ -66,6 +66,8 @@ class JobFacts:
     preempt_time: float | None
     time_limit: str
     partition: str
+    nodes: tuple[str, ...]
+    batch_host: str
     excluded: tuple[str, ...]
     required: tuple[str, ...]
 
@@ -99,6 +101,8 @@ def parse_job(text: str) -> JobFacts | None:
         preempt_time=parse_time(_field(text, "PreemptTime")),
         time_limit=_field(text, "TimeLimit") or "",
         partition=_field(text, "Partition") or "",
+        nodes=expand_nodes(_field(text, "NodeList") or ""),
+        batch_host=_field(text, "BatchHost") or "",
         excluded=expand_nodes(_field(text, "ExcNodeList") or ""),
         required=expand_nodes(_field(text, "ReqNodeList") or ""),
     )
