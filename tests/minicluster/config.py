@@ -158,7 +158,7 @@ def render_slurm_conf(settings: Settings, layout: Layout) -> str:
         "SlurmdTimeout=10",
         "InactiveLimit=0",
         "MinJobAge=300",
-        "MessageTimeout=10",
+        "MessageTimeout=5",
         "TCPTimeout=2",
         "CompleteWait=0",
         f"KillWait={settings.kill_wait}",

@@ -10,7 +10,7 @@ from pathlib import Path
 from . import network
 from .config import Layout, environment
 from .state import State
-from .system import ClusterError, Process, spawn, wait_until
+from .system import ClusterError, Process, spawn, start_time, wait_until
 
 # The first process of a host; its arguments are the host's name, its /tmp, and the shared paths.
 # It stays and reaps orphans: slurmd in its place would leave them as zombies.
@@ -77,10 +77,12 @@ def _pid_space(process: Process) -> str | None:
 def _inhabited(space: str) -> bool:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if os.readlink(folder / "ns/pid") == space:
-                return True
+            here = os.readlink(folder / "ns/pid") == space
         except OSError:  # gone since
             continue
+        # A dead first process may wait long for its reaping; all others are gone by then.
+        if here and start_time(int(folder.name)) is not None:
+            return True
     return False
 
 

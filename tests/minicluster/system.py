@@ -28,7 +28,7 @@ class Process:
     start: int
 
     def alive(self) -> bool:
-        return _start_time(self.pid) == self.start
+        return start_time(self.pid) == self.start
 
     def end(self, signals: Sequence[signal.Signals], patience: float = 10) -> None:
         """Send each signal in turn until the process is gone."""
@@ -68,7 +68,7 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) 
             cwd="/",
             start_new_session=True,
         )
-    start = _start_time(child.pid)
+    start = start_time(child.pid)
     if start is None:
         raise ClusterError(f"{argv[0]} ended at once{tail(log)}")
     return Process(child.pid, start)
@@ -118,13 +118,13 @@ def processes_of(uid: int) -> list[Process]:
             owner = folder.stat().st_uid
         except FileNotFoundError:
             continue
-        start = _start_time(int(folder.name))
+        start = start_time(int(folder.name))
         if owner == uid and start is not None:
             found.append(Process(int(folder.name), start))
     return found
 
 
-def _start_time(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """When a process started, in ticks since boot; None for one that is gone or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
