@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from dataclasses import dataclass
 from getpass import getuser
@@ -14,7 +12,7 @@ from relight.resilience.messages import EXIT_STOP
 from relight.resilience.supervise.cluster import ClusterUnavailable
 from relight.resilience.supervise.standing import read_verdict, write_verdict
 
-from .clusters.local_front import front_pid
+from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient, SlurmRefused
 from .runs import StoredRun, job_ids
 
@@ -56,10 +54,7 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
 
 def _end_local(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
     deadline = time.monotonic() + wait_s
-    pid = front_pid(run.folder)
-    if pid is not None:
-        os.kill(pid, signal.SIGTERM)
-    while front_pid(run.folder) is not None:
+    while is_alive(run.folder):  # its front and its supervisor look for the mark
         if time.monotonic() > deadline:
             return job_ids(run.folder), False
         time.sleep(_TICK_S)

@@ -7,7 +7,7 @@ from getpass import getuser
 from relight.errors import RelightError
 from relight.resilience.supervise.standing import read_verdict
 
-from .clusters.local_front import front_pid
+from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import JobState
 from .report import Presence, RunFacts
@@ -35,8 +35,8 @@ def read_facts(run: StoredRun) -> RunFacts:
 
 
 def _local(run: StoredRun) -> tuple[Presence, str | None]:
-    alive = front_pid(run.folder) is not None
-    return (Presence.RUNNING if alive else Presence.ABSENT), None
+    """A local run without a process waits for ``relight run --resume``."""
+    return (Presence.RUNNING if is_alive(run.folder) else Presence.WAITING), None
 
 
 def _slurm(run: StoredRun) -> tuple[Presence, str | None]:

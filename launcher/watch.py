@@ -36,6 +36,11 @@ class JournalTail:
     folder: RunFolder
     _offsets: dict[Path, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """What a resumed run did before is not new."""
+        for path in self.folder.journals.glob("*.jsonl"):
+            self._offsets[path] = path.stat().st_size
+
     def new_records(self) -> list[Record]:
         records = []
         for path in sorted(self.folder.journals.glob("*.jsonl")):
@@ -153,7 +158,7 @@ class Rate:
             self._step = self.per_s = None
         elif self._step is None or step < self._step:
             self._step, self._time_s, self.per_s = step, time_s, None
-        elif time_s - self._time_s >= 1.0:
+        elif time_s - self._time_s >= 3.0:
             self.per_s = (step - self._step) / (time_s - self._time_s)
             self._step, self._time_s = step, time_s
         return self.per_s

@@ -11,7 +11,7 @@ from relight.errors import UsageError
 from relight.resilience.messages import EXIT_RESTART
 from relight.resilience.supervise.standing import read_verdict
 
-from ..clusters.local_front import Front, front_pid
+from ..clusters.local_front import Front, is_alive
 from ..run_creation import new_run_folder, submitter
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
@@ -59,7 +59,7 @@ def _old_run(name: str) -> StoredRun:
     run = find_run(name)
     if run.plan.cluster != "local":
         raise UsageError(f"{run.run_id} is a Slurm job: only local runs are resumed here")
-    if front_pid(run.folder) is not None:
+    if is_alive(run.folder):
         raise UsageError(f"{run.run_id} is alive")
     verdict = read_verdict(run.folder)
     if verdict is not None and verdict.state == "COMPLETED":

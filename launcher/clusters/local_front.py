@@ -32,21 +32,20 @@ _LATE_S: Final = 15.0  # after the grace, for the supervisor to end by itself
 
 
 def front_file(folder: RunFolder) -> Path:
-    """Holds the front's process id, and is locked while an attempt or its front lives."""
+    """Is locked while the run's front or an attempt of it lives."""
     return folder.root / "front"
 
 
-def front_pid(folder: RunFolder) -> int | None:
-    """The living front of a local run; None when none lives."""
+def is_alive(folder: RunFolder) -> bool:
+    """Whether a local run has a front or an attempt that lives."""
     try:
         with front_file(folder).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return int(file.read())
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
-        pass
-    return None
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @contextmanager
@@ -57,8 +56,6 @@ def _locked(folder: RunFolder) -> Iterator[int]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"the run in {folder.root} is alive already") from None
-        os.truncate(fd, 0)
-        os.write(fd, str(os.getpid()).encode())
         yield fd
     finally:
         os.close(fd)
@@ -120,6 +117,8 @@ class Front:
             self._attempt.send_signal(self._told)
         while (code := self._attempt.poll()) is None:
             self.watcher.look()
+            if self._told is None and self.folder.cancelled.exists():
+                self._on_signal(signal.SIGINT, None)  # relight cancel, elsewhere
             if self._told is not None and time.monotonic() - self._told_at > GRACE_S + _LATE_S:
                 self._attempt.kill()
             time.sleep(_TICK_S)
