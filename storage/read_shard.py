@@ -33,13 +33,13 @@ class Shard:
         self.path = path
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.index = self._open(receipt)
+            except BaseException:
+                os.close(self._fd)
+                raise
         except OSError as error:
-            raise CheckpointDamaged(str(path), "file", None, str(error.strerror)) from error
-        try:
-            self.index = self._open(receipt)
-        except BaseException:
-            os.close(self._fd)
-            raise
+            raise self.damaged(_unreadable(error)) from error
 
     def __enter__(self) -> Shard:
         return self
@@ -56,13 +56,16 @@ class Shard:
                 if got != expected:
                     yield Damage(self.name(run), number, "its digest does not match")
         except OSError as error:
-            yield Damage("file", None, f"it cannot be read: {error.strerror}")
+            yield _unreadable(error)
 
     def structure_damage(self) -> Damage | None:
         """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
         extents = [(run.at, run.size_bytes) for run in self.index.runs()]
-        if blocks.digest_outside(self._fd, [*extents, *self._own]) == self._digests[-1]:
-            return None
+        try:
+            if blocks.digest_outside(self._fd, [*extents, *self._own]) == self._digests[-1]:
+                return None
+        except OSError as error:
+            return _unreadable(error)
         return Damage("header", None, "HDF5's structure has changed")
 
     def name(self, run: Run) -> str:
@@ -91,6 +94,10 @@ class Shard:
         except (ValueError, KeyError, TypeError) as error:
             reason = f"it cannot be understood: {error}"
             raise self.damaged(Damage("index", None, reason)) from error
+
+
+def _unreadable(error: OSError) -> Damage:
+    return Damage("file", None, f"it cannot be read: {error.strerror}")
 
 
 def _labels(found: list[Run], block_bytes: int) -> Iterator[tuple[Run, int]]:

@@ -76,6 +76,17 @@ def test_plain_h5py_reads_every_value(shard: Path) -> None:
     assert index["arrays"][tree["none"]["array"]]["bytes"] == 0
 
 
+def test_the_example_of_the_documentation_runs(
+    shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = Path(__file__).parents[2] / "docs" / "checkpoint-format.md"
+    code = document.read_text().partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(shard.parent)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert (names["values"] == BIG).all()
+
+
 def test_the_index_says_whose_shard_it_is(shard: Path) -> None:
     with h5py.File(shard, "r") as file:
         index = read_index(file)

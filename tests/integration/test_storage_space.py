@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relight.storage.checkpointer import SaveFailed, load_shard, save_shard
+from relight.storage.checkpointer import CheckpointDamaged, SaveFailed, load_shard, save_shard
 from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.errors import StateRefused
@@ -149,3 +149,19 @@ def test_a_refused_state_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StateRefused, match="model/bad"):
         save_shard(tmp_path / "checkpoints", 1, ONE, 0, 1, {"model": {"bad": object()}})
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_read_error_is_damage_with_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_epoch(tmp_path, ONE)
+    save(tmp_path, 1, 1)
+    manifest = checked(tmp_path)
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "preadv", fails)
+    with pytest.raises(CheckpointDamaged, match="cannot be read: Input/output error"):
+        load_shard(tmp_path, manifest, 0)
+    assert not verify(tmp_path).sound
