@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from .system import ClusterError
 
 def main(arguments: list[str] | None = None) -> int:
     """Do what the arguments say; give the exit status."""
+    # Python ignores SIGPIPE, and what `run` becomes would inherit that.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     options = _parser().parse_args(arguments)
     try:
         if os.geteuid() != 0 and options.command not in ("env", "status"):
@@ -102,7 +105,7 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     add("--nodes", type=_whole(1, MAX_NODES), default=default.nodes)
     add("--grace", type=_whole(0), default=default.grace, help="GraceTime of partition low, s")
     add("--kill-wait", type=_whole(1), default=default.kill_wait, help="KillWait, s")
-    add("--cred-expire", type=_whole(1), default=default.cred_expire, help="requeue delay, s")
+    add("--cred-expire", type=_whole(5), default=default.cred_expire, help="requeue delay, s")
     add("--no-requeue", dest="requeue", action="store_false", help="JobRequeue=0")
     add("--no-accounting", dest="accounting", action="store_false", help="no slurmdbd")
     add("--preempt", choices=["requeue", "cancel"], default=default.preempt)

@@ -23,6 +23,8 @@ def up(settings: Settings, layout: Layout) -> bool:
     """Build the cluster; False if it runs already. A failure leaves nothing behind."""
     state = load(layout)
     if state is not None and all(process.alive() for process in state.processes.values()):
+        if state.settings != settings:
+            raise ClusterError("already up with other settings; use down first")
         return False
     user.require_name_free()
     down(layout)
@@ -62,7 +64,20 @@ def _build(settings: Settings, layout: Layout) -> None:
     daemons.start_slurmctld(state)
     for node in settings.node_names:
         hosts.boot(state, node)
-    if not wait_until(lambda: daemons.all_idle(settings, layout), 60):
+    _wait_idle(state)
+
+
+def _wait_idle(state: State) -> None:
+    layout, names = state.layout, state.settings.node_names
+
+    def dead() -> list[str]:
+        return [name for name in state.processes if not state.alive(name)]
+
+    wait_until(lambda: bool(dead()) or daemons.all_idle(state.settings, layout), 60)
+    if dead():
+        log = f"console-{dead()[0]}.log" if dead()[0] in names else f"{dead()[0]}.log"
+        raise ClusterError(f"ended at once: {' '.join(dead())}{tail(layout.logs / log)}")
+    if not daemons.all_idle(state.settings, layout):
         states = daemons.node_states(layout)
         raise ClusterError(f"hosts are not ready: {states}{tail(layout.logs / 'slurmctld.log')}")
 
@@ -114,7 +129,8 @@ def controller(action: str, layout: Layout) -> None:
 def status(layout: Layout) -> list[str]:
     """A line for each part of the cluster."""
     state = require(layout)
-    services = [name for name in state.processes if name not in state.settings.node_names]
+    database = ["mariadbd", "slurmdbd"] if state.settings.accounting else []
+    services = ["munged", *database, "slurmctld"]
     lines = [f"{name}: {'running' if state.alive(name) else 'stopped'}" for name in services]
     slurm = daemons.node_states(layout) if state.alive("slurmctld") else {}
     for name in state.settings.node_names:

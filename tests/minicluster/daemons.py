@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 
 from .config import (
     ACCOUNTING_PORT,
@@ -17,7 +16,7 @@ from .config import (
     environment,
 )
 from .state import State
-from .system import accepts, call, spawn, wait_ready
+from .system import ClusterError, accepts, call, spawn, wait_ready
 
 
 def on_controller(argv: list[str]) -> list[str]:
@@ -112,21 +111,17 @@ def start_slurmctld(state: State) -> None:
 
 def stop_slurmctld(state: State) -> None:
     state.processes["slurmctld"].end([signal.SIGTERM, signal.SIGKILL])
+    state.forget("slurmctld")
 
 
 def node_states(layout: Layout) -> dict[str, str]:
     """What the controller says of each host; empty when it does not answer."""
-    done = subprocess.run(
-        ["sinfo", "--noheader", "--Node", "--partition=low", "--format=%N %T"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment(layout),
-        check=False,
-    )
-    if done.returncode:
+    argv = ["sinfo", "--noheader", "--Node", "--partition=low", "--format=%N %T"]
+    try:
+        shown = call(argv, env=environment(layout))
+    except ClusterError:
         return {}
-    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    return dict(line.split(maxsplit=1) for line in shown.splitlines())
 
 
 def all_idle(settings: Settings, layout: Layout) -> bool:

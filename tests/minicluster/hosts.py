@@ -60,6 +60,7 @@ def kill(state: State, node: str) -> None:
     process.end([signal.SIGKILL])
     if space and not wait_until(lambda: not _inhabited(space), 10):
         raise ClusterError(f"processes on {node} do not end")
+    state.forget(node)
     # With the namespace go its sockets, so that a later start can't send their last packets.
     network.unplug(node)
 

@@ -31,6 +31,11 @@ class State:
         self.processes[name] = process
         self.save()
 
+    def forget(self, name: str) -> None:
+        """Remember that something was ended on purpose: it is not a dead remain."""
+        del self.processes[name]
+        self.save()
+
     def save(self) -> None:
         path = _path(self.layout)
         data = {
