@@ -1,0 +1,188 @@
+"""Spec to script: the whole script, and that no value can become shell syntax."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from relight.errors import UsageError
+from relight.launcher.plan import LaunchPlan, Submitter, plan
+from relight.launcher.render import SbatchOption, ScriptValues, render_script
+from relight.launcher.spec_file import parse_spec
+from relight.resilience.config import RunConfig
+
+GOLDEN = Path(__file__).parents[1] / "data" / "slurm" / "golden-job.sh"
+
+SPEC = """\
+name: lm
+command: python train.py --steps 500
+resources: {nodes: 4, spares: 1, tasks_per_node: 2, cpus_per_task: 2, gpus_per_node: 2,
+            memory: 8GB, time: 4:00:00, partition: low}
+sbatch: {account: abc, constraint: "h100&ib", exclusive: true}
+setup: [module load cuda, source venv/bin/activate]
+env: {OMP_NUM_THREADS: "2"}
+secrets: {WANDB_KEY: {file: ~/.wandb}}
+mpi: pmix
+checkpoint: {interval: 20 steps, keep: {last: 2}}
+restart: {mode: requeue, walltime: 7d}
+health: {preflight: off, budget: 10s}
+"""
+
+
+def make(text: str, cluster: str = "slurm") -> LaunchPlan:
+    submitter = Submitter(
+        run_id="lm-0a1b2c",
+        runs_dir=Path("/home/u/.relight/runs"),
+        working_dir=Path("/home/u/work"),
+        python="/opt/venv/bin/python",
+        version="0.1.0",
+        made_by="relight plan job.yaml",
+    )
+    return plan(parse_spec(text, "job.yaml"), submitter, "local" if cluster == "local" else "slurm")
+
+
+def test_the_whole_script() -> None:
+    assert make(SPEC).script == GOLDEN.read_text()
+
+
+def test_the_supervisors_configuration() -> None:
+    config = make(SPEC).config
+    assert config.run_dir == Path("/home/u/.relight/runs/lm-0a1b2c")
+    assert config.checkpoint.directory == config.run_dir / "checkpoints"
+    assert config.working_dir == Path("/home/u/work")
+    assert config.secret_files == {"WANDB_KEY": str(Path.home() / ".wandb")}
+    assert (config.world_size, config.spares, config.mpi) == (8, 1, "pmix")
+    assert (config.checkpoint.interval, config.checkpoint.keep_last) == ("20 steps", 2)
+    assert (config.restart.mode, config.restart.walltime_s) == ("requeue", 604800)
+    assert (config.health.preflight, config.health.budget_s) == (False, 10)
+    assert RunConfig.from_json(config.to_json()) == config
+
+
+def test_relative_paths_are_seen_from_where_the_command_was_given() -> None:
+    config = make(
+        "command: a\nrun_dir: out\nworking_dir: src\ncheckpoint: {directory: /scratch/c}"
+    ).config
+    assert config.run_dir == Path("/home/u/work/out")
+    assert config.working_dir == Path("/home/u/work/src")
+    assert config.checkpoint.directory == Path("/scratch/c")
+
+
+def test_a_local_script_has_no_sbatch_lines() -> None:
+    script = make(SPEC, "local").script
+    assert "#SBATCH" not in script
+    assert script.endswith(
+        "exec /opt/venv/bin/python -m relight.launcher.supervise /home/u/.relight/runs/lm-0a1b2c\n"
+    )
+
+
+def test_never_means_that_slurm_does_not_requeue_either() -> None:
+    script = make("command: a\nrestart: {mode: never}").script
+    assert "#SBATCH --no-requeue" in script.splitlines()
+    assert "#SBATCH --requeue" not in script.splitlines()
+
+
+def test_percent_in_the_output_path_is_not_a_slurm_pattern() -> None:
+    assert "--output=/home/u/work/100%%/attempts/%j.out" in make("command: a\nrun_dir: 100%").script
+
+
+HOSTILE = [
+    "it's",
+    '"',
+    "$(touch HIT)",
+    "`touch HIT`",
+    "; touch HIT",
+    "a b",
+    "&& touch HIT",
+    "\\",
+    "*",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_values_stay_values(tmp_path: Path, value: str) -> None:
+    """bash runs the script with an interpreter that shows its arguments."""
+    show = tmp_path / f"show {value.replace('/', '')}"
+    show.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    show.chmod(0o755)
+    script = render_script(
+        ScriptValues(
+            version="0",
+            made_by=value,
+            options=(),
+            passthrough=(),
+            setup=("true",),
+            python=str(show),
+            run_dir=Path("/x") / value,
+        )
+    )
+    result = subprocess.run(
+        ["bash"], input=script, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert result.stdout.splitlines() == ["-m", "relight.launcher.supervise", f"/x/{value}"]
+    assert not (tmp_path / "HIT").exists()
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_sbatch_values_are_quoted(value: str) -> None:
+    script = make(f"command: a\nsbatch:\n  comment: {json.dumps(value)}").script
+    (line,) = [row for row in script.splitlines() if row.startswith("#SBATCH --comment=")]
+    assert shlex.split(line.removeprefix("#SBATCH --comment=")) == [value]
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\rb", "a\x00b", "a\x1bb"])
+def test_a_line_stays_a_line(value: str) -> None:
+    values = ScriptValues(
+        version="0",
+        made_by="relight",
+        options=(),
+        passthrough=(SbatchOption(name="comment", value=value),),
+        setup=(),
+        python="python",
+        run_dir=Path("/x"),
+    )
+    with pytest.raises(UsageError, match="one line"):
+        render_script(values)
+
+
+def test_the_header_comment_cannot_be_left() -> None:
+    values = ScriptValues(
+        version="0",
+        made_by="relight plan 'a\ntouch HIT'",
+        options=(),
+        passthrough=(),
+        setup=(),
+        python="python",
+        run_dir=Path("/x"),
+    )
+    assert "touch HIT" in render_script(values).splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("setup", "line", "code"),
+    [(["true", "false"], 2, 1), (["(exit 7)"], 1, 7), (["no-such-command-here"], 1, 127)],
+)
+def test_a_failing_setup_line_ends_the_run(
+    tmp_path: Path, setup: list[str], line: int, code: int
+) -> None:
+    script = render_script(
+        ScriptValues(
+            version="0",
+            made_by="relight",
+            options=(),
+            passthrough=(),
+            setup=tuple(setup),
+            python="/bin/echo",
+            run_dir=tmp_path,
+        )
+    )
+    result = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert f"line {line} of setup failed with exit code {code}" in result.stderr
+    assert result.stdout == ""
+    verdict = (tmp_path / "verdict.json").read_text()
+    assert '"state": "FAILED"' in verdict
+    assert f"line {line}" in verdict

@@ -1,0 +1,144 @@
+"""A bad spec: every fault at once, with its line and the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relight.errors import UsageError
+from relight.launcher.spec_file import SpecError, load_spec, parse_spec
+
+
+def faults(text: str) -> list[tuple[int, str]]:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "job.yaml")
+    assert caught.value.exit_code == 2
+    return [(fault.line, fault.message) for fault in caught.value.faults]
+
+
+def test_only_the_command_is_needed() -> None:
+    spec = parse_spec("command: python train.py --steps 500", "job.yaml")
+    assert spec.command == ["python", "train.py", "--steps", "500"]
+    assert (spec.name, spec.resources.nodes, spec.restart.mode) == ("job", 1, "auto")
+
+
+def test_yaml_surprises() -> None:
+    """YAML 1.1 would read 4:00:00 as 14400 and off, no as False."""
+    spec = parse_spec(
+        "command: [python, -c, 1]\nenv: {COUNTRY: no, N: 2}\nhealth: {preflight: off}\n"
+        "resources: {time: 4:00:00, memory: 8GB}",
+        "job.yaml",
+    )
+    assert spec.command == ["python", "-c", "1"]
+    assert spec.env == {"COUNTRY": "no", "N": "2"}
+    assert spec.health.preflight == "off"
+    assert spec.resources.time == 14400
+    assert spec.resources.memory == 8 * 1024**3
+
+
+def test_all_faults_at_once_with_their_lines() -> None:
+    found = faults(
+        """\
+nam: lm
+command: python train.py
+resources:
+  nodes: "4"
+  spares: -1
+  memory: 8
+restart:
+  mode: automatic
+checkpoint: {interval: 10 stps}
+"""
+    )
+    assert [line for line, _ in found] == [1, 4, 5, 6, 8, 9]
+    messages = dict(found)
+    assert "unknown key 'nam'; did you mean 'name'?" in messages[1]
+    assert "'4' is not a whole number" in messages[4]
+    assert "at least 0" in messages[5]
+    assert "resources.memory: 8 needs a unit" in messages[6]
+    assert "'auto', 'successor', 'requeue' or 'never'" in messages[8]
+    assert "20 steps" in messages[9]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        ("name: x", 1, "command is missing"),
+        ("command: []", 1, "the command is empty"),
+        ("command: ''", 1, "the command is empty"),
+        ("command: python 'x", 1, "No closing quotation"),
+        ("command: cd x && python y", 1, "not run by a shell"),
+        ("command: [python, 1.5]", 1, "put it in quotes"),
+        ("command: {a: b}", 1, "command"),
+        ("command: a\nname: '-x'", 2, "name: '-x' does not match"),
+        ("command: a\nname: 'a b'", 2, "does not match"),
+        ("command: a\nresources: 4", 2, "not a group of keys"),
+        ("command: a\nresources: {nodes: 0}", 2, "at least 1"),
+        ("command: a\nresources: {nodes: 1.0}", 2, "not a whole number"),
+        ("command: a\nresources: {nodes: true}", 2, "not a whole number"),
+        ("command: a\nresources: {nodes: {min: 2, max: 4}}", 2, "not a whole number"),
+        ("command: a\nresources: {time: 4:00}", 2, "4:00:00"),
+        ("command: a\nresources: {time: 60}", 2, "needs a unit"),
+        ("command: a\nresources: {partition: ''}", 2, "one line"),
+        ('command: a\nresources: {partition: "a\\nb"}', 2, "one line"),
+        ("command: a\ncontainer: {image: x}", 2, "unknown key 'container'"),
+        ("command: a\nresources: {task_per_node: 2}", 2, "did you mean 'tasks_per_node'?"),
+        ("command: a\ncheckpoint: {keep: {lst: 2}}", 2, "did you mean 'last'?"),
+        ("command: a\nsbatch: {nodes: 4}", 2, "use resources.nodes"),
+        ("command: a\nsbatch: {job_name: x}", 2, "use name"),
+        ("command: a\nsbatch: {A b: x}", 2, "not the long name"),
+        ("command: a\nsbatch: {exclusive: false}", 2, "sbatch.exclusive"),
+        ("command: a\nsetup: module load x", 2, "not a list"),
+        ("command: a\nenv: {1A: x}", 2, "env"),
+        ("command: a\nenv: {A: true}", 2, "put it in quotes"),
+        ("command: a\nenv: {HF_TOKEN: x}", 2, "secrets: {HF_TOKEN"),
+        ("command: a\nenv: {WANDB_API_KEY: x}", 2, "secrets"),
+        ("command: a\nsecrets: {A: x}", 2, "not a group of keys"),
+        ("command: a\nsecrets: {A: {}}", 2, "secrets.A.file is missing"),
+        ("command: a\nresources: {time: 10min}\ncheckpoint: {lead: 6min}", 3, "more than half"),
+        ("command: a\ncommand: b", 2, "'command' is given twice (first on line 1)"),
+        ("command: [a", 1, "not YAML"),
+        ("command: a\n\tname: b", 2, "not YAML"),
+        ("- a", 1, "expected keys"),
+        ("", 1, "empty"),
+        ("a: &a [*a]", 1, "nested more than"),
+        ("command: !!python/object:os.system x", 1, "not allowed"),
+        ("? [a]\n: b", 1, "a key must be text"),
+        ("[" * 5000, 1, "nested more than"),
+    ],
+)
+def test_fault(text: str, line: int, part: str) -> None:
+    found = faults(text)
+    assert any(at == line and part in message for at, message in found), found
+
+
+def test_alias_bomb() -> None:
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    for before, name in ("ab", "bc", "cd", "de", "ef"):
+        bomb += f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    assert "more than 10000 values" in faults(bomb)[0][1]
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD"])
+def test_not_a_secret(name: str) -> None:
+    spec = parse_spec(f"command: a\nenv: {{{name}: 'false'}}", "job.yaml")
+    assert spec.env == {name: "false"}
+
+
+def test_the_lead_shrinks_with_the_time_limit() -> None:
+    assert parse_spec("command: a\nresources: {time: 2min}", "").lead_s == 30
+    assert parse_spec("command: a\nresources: {time: 4h}", "").lead_s == 60
+    assert parse_spec("command: a", "").lead_s == 60
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [(None, "No such file"), (b"\xff", "not UTF-8"), (b" " * 2**20 + b"a", "not a spec")],
+)
+def test_unreadable_file(tmp_path: Path, content: bytes | None, part: str) -> None:
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=part):
+        load_spec(path)
