@@ -1,12 +1,10 @@
-"""Moves bytes between memory and places in a file: in blocks, in parallel, each with its digest.
+"""Bytes of a file in blocks: read in parallel, each with its digest. See `output` for writing.
 
-A block is the unit of damage reports and the only place that touches file data, so a bounce buffer
-and O_DIRECT have their place in `_write` and `_read`. Standard library and xxhash only.
+A block is also the unit of damage reports. Standard library and xxhash only.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections import deque
@@ -37,21 +35,12 @@ def split(at: int, data: memoryview, block_bytes: int = BLOCK_BYTES) -> Iterator
         yield at + start, data[start : start + block_bytes]
 
 
-def write(fd: int, blocks: Iterable[Block]) -> list[bytes]:
-    """Writes every block at its place and returns their digests, in order. Raises OSError.
-
-    Blocks are taken from the iterable as the disk gets on with them, so what it makes on the way
-    is never in memory all at once.
-    """
-    return list(_in_parallel(lambda block: _write(fd, block), blocks))
-
-
 def read(fd: int, blocks: Iterable[Block]) -> Iterator[bytes]:
     """Fills every block from its place and yields the digests of what was read, in order.
 
     Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
     """
-    return _in_parallel(lambda block: _read(fd, block), blocks)
+    return in_parallel(lambda block: _read(fd, block), blocks)
 
 
 def digest(*parts: bytes | memoryview) -> bytes:
@@ -85,27 +74,16 @@ def digest_outside(fd: int, extents: Iterable[tuple[int, int]]) -> bytes:
     return state.digest()
 
 
-def reserve(fd: int, size_bytes: int) -> None:
-    """Asks the file system for the space now, so that a full disk shows before the first byte.
-
-    fallocate(2) itself, because posix_fallocate writes into every page where the file system has
-    no such call; there the writes will have to tell. Raises OSError.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.fallocate(fd, 0, ctypes.c_int64(0), ctypes.c_int64(size_bytes)) == 0:
-        return
-    code = ctypes.get_errno()
-    if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
-        raise OSError(code, os.strerror(code))
-
-
-def _write(fd: int, block: Block) -> bytes:
-    at, data = block
-    result = digest(data)
-    while data:
-        written = os.pwrite(fd, data, at)
-        at, data = at + written, data[written:]
-    return result
+def in_parallel(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    """Results in the order of the items, of which few are taken ahead. Raises what `work` does."""
+    running: deque[Future[B]] = deque()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="relight-blocks") as pool:
+        for item in items:
+            running.append(pool.submit(work, item))
+            if len(running) >= _IN_FLIGHT:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
 def _read(fd: int, block: Block) -> bytes:
@@ -117,14 +95,3 @@ def _read(fd: int, block: Block) -> bytes:
             break
         at, rest = at + got, rest[got:]
     return digest(data)
-
-
-def _in_parallel(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    running: deque[Future[B]] = deque()
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="relight-blocks") as pool:
-        for item in items:
-            running.append(pool.submit(work, item))
-            if len(running) >= _IN_FLIGHT:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()

@@ -14,6 +14,7 @@ from .container import ALIGNED_FROM_BYTES, Container, Extent, create
 from .index import Entry, Index
 from .layout import Incarnation
 from .leaf import Leaf
+from .output import Output
 from .sealed import Json
 
 
@@ -55,20 +56,16 @@ def write_shard(path: Path, source: Source) -> Written:
         rows * blocks.DIGEST_BYTES,
         lambda arrays, pack: _index(source, arrays, pack).to_bytes(),
     )
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        size_bytes = os.fstat(fd).st_size
-        blocks.reserve(fd, size_bytes)
+    with Output(path) as output:
+        size_bytes = os.fstat(output.fd).st_size
+        output.reserve(size_bytes)
         structure = blocks.digest_outside(
-            fd, [(extent.at, extent.size_bytes) for extent in container.extents]
+            output.fd, [(extent.at, extent.size_bytes) for extent in container.extents]
         )
-        rows_written = blocks.write(fd, _content(container, own, packed))
-        digests = b"".join([*rows_written, structure])
+        digests = b"".join([*output.write(_content(container, own, packed)), structure])
         for extent, data in ((container.digests, digests), (container.index, index)):
-            blocks.write(fd, blocks.split(extent.at, memoryview(data)))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            output.write(blocks.split(extent.at, memoryview(data)))
+        os.fsync(output.fd)
     return Written(
         size_bytes=size_bytes,
         digest=blocks.digest(index, digests).hex(),
