@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -70,7 +69,7 @@ def _pid_space(process: Process) -> str | None:
     if not process.alive():
         return None
     try:
-        return os.readlink(f"/proc/{process.pid}/ns/pid_for_children")
+        return str(Path(f"/proc/{process.pid}/ns/pid_for_children").readlink())
     except OSError:  # no child yet, or gone since
         return None
 
@@ -78,7 +77,7 @@ def _pid_space(process: Process) -> str | None:
 def _inhabited(space: str) -> bool:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            here = os.readlink(folder / "ns/pid") == space
+            here = str((folder / "ns/pid").readlink()) == space
         except OSError:  # gone since
             continue
         # A dead first process may wait long for its reaping; all others are gone by then.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+from pathlib import Path
 from typing import NoReturn
 
 from .config import USER, USER_COMMENT, Layout, Settings, environment, user_environment
@@ -52,7 +53,7 @@ def run(argv: list[str], settings: Settings, layout: Layout) -> NoReturn:
     env |= {"HOME": str(layout.home), "USER": USER, "LOGNAME": USER, "SHELL": "/bin/bash"}
     env |= {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
     as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
-    command = on_controller([*as_user, "sh", "-c", _ENTER, "sh", os.getcwd(), *argv])
+    command = on_controller([*as_user, "sh", "-c", _ENTER, "sh", str(Path.cwd()), *argv])
     os.execvpe(command[0], command, env)
 
 

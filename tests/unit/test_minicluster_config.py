@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from minicluster.config import (  # noqa: E402
+from minicluster.config import (
     Layout,
     Settings,
     add_hosts_block,
@@ -48,7 +48,8 @@ def test_only_the_low_partition_is_preempted(mode: str) -> None:
     assert f"PreemptMode={mode.upper()} GraceTime=7" in low
     assert "Default=YES" in low
     assert "PreemptMode=OFF" in high
-    assert "Nodes=n[1-6]" in low and "Nodes=n[1-6]" in high
+    assert "Nodes=n[1-6]" in low
+    assert "Nodes=n[1-6]" in high
 
 
 def test_no_requeue() -> None:
