@@ -34,13 +34,20 @@ class StopSignals:
         others = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         if others != -1:
             signal.set_wakeup_fd(others)
-        os.register_at_fork(after_in_child=self._let_go_in_child)
+        self._forking = threading.local()
+        os.register_at_fork(
+            before=self._before_fork,
+            after_in_parent=self._after_fork,
+            after_in_child=self._after_fork_in_child,
+        )
 
     def read(self) -> set[signal.Signals]:
         """The stop signals that came since the last call."""
-        with suppress(BlockingIOError):
-            return {number for number in STOP_SIGNALS if number in os.read(self.fd, 4096)}
-        return set()
+        try:
+            numbers = os.read(self.fd, 4096)
+        except BlockingIOError:
+            return set()
+        return {number for number in STOP_SIGNALS if number in numbers}
 
     def give_back(self) -> None:
         """Signals mean again what they meant before."""
@@ -52,10 +59,18 @@ class StopSignals:
         with suppress(BlockingIOError):
             os.write(self._writer, bytes([number]))
 
-    def _let_go_in_child(self) -> None:
+    def _before_fork(self) -> None:
+        # Python forgets a signal that reaches the child before its handlers are reset.
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+    def _after_fork(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
+    def _after_fork_in_child(self) -> None:
         # Data-loader workers and their like die of TERM as they always did.
         for number in STOP_SIGNALS:
             if signal.getsignal(number) == self._note:
                 signal.signal(number, signal.SIG_DFL)
         with suppress(ValueError):
             signal.set_wakeup_fd(-1)
+        self._after_fork()

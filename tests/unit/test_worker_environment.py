@@ -1,0 +1,86 @@
+"""Who am I, where do checkpoints go, how often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relight.resilience.worker.environment import own_interval, read_environment
+from relight.resilience.worker.errors import JoinRefused
+from relight.resilience.worker.interval import EverySeconds, EverySteps, parse_interval
+from relight.resilience.worker.world import World, find_world
+
+AGENT = {
+    "RELIGHT_AGENT_SOCKET": "/run/agent.sock",
+    "RELIGHT_ATTEMPT": "7.0",
+    "RELIGHT_GENERATION": "2",
+    "RELIGHT_CHECKPOINT_DIR": "/ck",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("20 steps", EverySteps(20)),
+        ("1 step", EverySteps(1)),
+        ("90s", EverySeconds(90)),
+        ("10min", EverySeconds(600)),
+        ("1.5 h", EverySeconds(5400)),
+        ("auto", EverySeconds(600)),
+    ],
+)
+def test_intervals(text: str, expected: object) -> None:
+    assert parse_interval(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "20", "0 steps", "1.5 steps", "0s", "ten min", "5 weeks"])
+def test_a_misspelt_interval_is_refused_with_the_spellings(text: str) -> None:
+    with pytest.raises(JoinRefused, match="20 steps"):
+        parse_interval(text)
+
+
+def test_the_world_of_the_environment() -> None:
+    environ = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+    assert find_world(environ) == World(3, 4, 1)
+
+
+def test_alone_without_any_variable() -> None:
+    assert find_world({}) == World(0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"RANK": "1"}, {"RANK": "4", "WORLD_SIZE": "4"}, {"RANK": "x", "WORLD_SIZE": "4"}],
+)
+def test_a_damaged_world_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(JoinRefused, match="RANK"):
+        find_world(environ)
+
+
+def test_the_environment_overrules_the_program() -> None:
+    environ = {"RELIGHT_CHECKPOINT_DIR": "/theirs", "RELIGHT_CHECKPOINT_INTERVAL": "5 steps"}
+    environment = read_environment(environ, "/mine", "10min")
+    assert (environment.directory, environment.interval) == (Path("/theirs"), "5 steps")
+    environment = read_environment({}, "/mine", "10min")
+    assert (environment.directory, environment.interval) == (Path("/mine"), "10min")
+    assert environment.agent_socket is None
+
+
+def test_an_agent_with_half_its_variables_is_refused() -> None:
+    with pytest.raises(JoinRefused, match="RELIGHT_ATTEMPT"):
+        read_environment({"RELIGHT_AGENT_SOCKET": "/run/agent.sock"}, None, None)
+
+
+def test_under_an_agent_a_rank_decides_only_by_steps() -> None:
+    by_steps = read_environment(AGENT, None, "20 steps")
+    by_clock = read_environment(AGENT, None, "10min")
+    assert own_interval(by_steps, World(0, 4, 0)) == EverySteps(20)
+    assert own_interval(by_clock, World(0, 4, 0)) is None
+
+
+def test_many_ranks_without_an_agent_have_no_common_clock() -> None:
+    environment = read_environment({}, "/ck", "10min")
+    assert own_interval(environment, World(0, 1, 0)) == EverySeconds(600)
+    with pytest.raises(JoinRefused, match="20 steps"):
+        own_interval(environment, World(0, 4, 0))
