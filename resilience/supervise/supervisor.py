@@ -35,7 +35,6 @@ from ..decide.actions import (
     StopRanks,
     Withdraw,
 )
-from ..decide.causes import StopCause
 from ..decide.codec import to_json
 from ..decide.events import (
     AllocationArranged,
@@ -47,7 +46,6 @@ from ..decide.events import (
     RestoreImpossible,
     SaveFailed,
     StartFailed,
-    StopRequested,
 )
 from ..decide.machine import step
 from ..decide.policy import Policy
@@ -55,11 +53,12 @@ from ..decide.replay import replay
 from ..decide.state import Phase, State
 from ..messages import Message, number
 from ..run_folder import RunFolder
-from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused, StopNotice
+from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
 from .deadline import Deadline
 from .journal import JournalWriter, read_journals
 from .nodes import probe, run_preflight
 from .ranks import Ranks
+from .reasons_to_stop import ReasonsToStop, cancelled
 from .saves import Saves
 from .standing import Standing, read_verdict, write_progress, write_verdict
 
@@ -112,9 +111,7 @@ class Supervisor:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: asyncio.Task[None] | None = None
-        self._asking = False
         self._broken: BaseException | None = None
-        self._end_time: float | None = None
         self._saves = Saves(config, self._emit, lambda body: self._ranks.tell_programs(body))
         self._ranks = Ranks(
             config,
@@ -124,6 +121,7 @@ class Supervisor:
             self._on_word,
             lambda name: self._on_signal(name, to_supervisor=False),
         )
+        self._reasons = ReasonsToStop(config, cluster, self._emit)
 
     async def run(self) -> int:
         """Serve events until the machine says finish."""
@@ -206,23 +204,15 @@ class Supervisor:
         if self._state.phase not in (Phase.NEW, Phase.ENDED) and previous:
             condition = self._cluster.node_conditions((previous,)).get(previous)
             lost = previous if condition == "down" else None
-        self._end_time = self._read_end_time()
         return AttemptStarted(
             attempt=self._allocation.attempt,
             job_id=self._allocation.job_id,
             restart_count=self._allocation.restart_count,
             nodes=self._allocation.nodes,
             batch_node=self._allocation.batch_node,
-            end_time=self._end_time,
+            end_time=self._reasons.read_end_time(),
             lost_batch_node=lost,
         )
-
-    def _read_end_time(self) -> float | None:
-        try:
-            return self._cluster.end_time()
-        except ClusterUnavailable as error:
-            _log.warning("the time limit is not known for now: %s", error)
-            return self._end_time
 
     async def _finish(self, order: Finish) -> None:
         await self._saves.settle()
@@ -318,7 +308,7 @@ class Supervisor:
     async def _request_allocation(self, order: RequestAllocation) -> None:
         # A cancel that came in between is final: nothing is sent.
         if self._folder.cancelled.exists():
-            self._emit(self._cancelled())
+            self._emit(cancelled(time.time()))
             self._emit(AllocationRefused(reason="the run was cancelled"))
             return
         try:
@@ -329,7 +319,7 @@ class Supervisor:
             self._emit(AllocationRefused(reason=str(error)))
             return
         if self._folder.cancelled.exists():
-            self._emit(self._cancelled())
+            self._emit(cancelled(time.time()))
         self._emit(AllocationArranged(mode=restart.mode, job_id=restart.job_id))
 
     def _withdraw(self, order: Withdraw) -> None:
@@ -359,48 +349,8 @@ class Supervisor:
             case "signalled":
                 self._on_signal(str(body.get("signal")), to_supervisor=False)
 
-    # Signals and time
-
     def _on_signal(self, name: str, *, to_supervisor: bool) -> None:
-        """A signal is only a reason to ask; many of them at once are one."""
-        if not self._asking:
-            self._asking = True
-            self._spawn(self._ask_why(name, to_supervisor=to_supervisor))
-
-    async def _ask_why(self, name: str, *, to_supervisor: bool) -> None:
-        try:
-            if self._folder.cancelled.exists():
-                self._emit(self._cancelled())
-                return
-            notice = await asyncio.to_thread(
-                self._cluster.stop_notice, name, to_supervisor=to_supervisor
-            )
-        finally:
-            self._asking = False
-        if not self._too_early(notice):
-            self._emit(
-                StopRequested(
-                    cause=notice.cause,
-                    kill_at=notice.kill_at,
-                    evidence=f"{name}: {notice.evidence}",
-                )
-            )
-
-    def _too_early(self, notice: StopNotice) -> bool:
-        """Slurm may warn of the limit a minute early (sbatch(1)); the clock knows better."""
-        return (
-            notice.cause is StopCause.TIME_LIMIT
-            and notice.kill_at is not None
-            and notice.kill_at == self._end_time
-            and notice.kill_at - time.time() > self._config.checkpoint.lead_s
-        )
-
-    def _cancelled(self) -> StopRequested:
-        return StopRequested(
-            cause=StopCause.CANCELLED,
-            kill_at=time.time() + 30.0,
-            evidence="relight cancel was called",
-        )
+        self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
 
     async def _tick(self) -> None:
         """What happens because time passes."""
@@ -409,26 +359,8 @@ class Supervisor:
             self._ranks.look_for_silence()
             if self._state.phase is Phase.RUNNING and self._saves.due:
                 self._spawn(self._saves.order_save(self._ranks.alive))
-            stop = self._state.stop
-            if self._folder.cancelled.exists() and (
-                stop is None or stop.cause is not StopCause.CANCELLED
-            ):
-                self._emit(self._cancelled())
-            await self._watch_the_limit()
+            await self._reasons.look(self._state.stop)
             self._show()
-
-    async def _watch_the_limit(self) -> None:
-        lead_s = self._config.checkpoint.lead_s
-        if self._end_time is None or self._state.stop is not None:
-            return
-        if time.time() < self._end_time - lead_s:
-            return
-        self._end_time = await asyncio.to_thread(self._read_end_time)  # it may have been extended
-        if self._end_time is not None and time.time() >= self._end_time - lead_s:
-            evidence = f"the time limit ends this attempt in {self._end_time - time.time():.0f} s"
-            self._emit(
-                StopRequested(cause=StopCause.TIME_LIMIT, kill_at=self._end_time, evidence=evidence)
-            )
 
     def _show(self) -> None:
         standing = Standing(

@@ -1,0 +1,144 @@
+"""The ways back after the ranks have stopped, cheapest first, and the budgets that end them. Pure.
+
+Restart in place, restart on the healthy nodes of the allocation, new allocation, stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from .actions import Action, ExcludeNode, Finish, Outcome, RequestAllocation, StartRanks
+from .causes import FaultCause, StopCause
+from .policy import Policy
+from .state import Exclusion, Phase, State
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_RESTART: Final = 75
+EXIT_STOP: Final = 93
+
+Decision = tuple[State, tuple[Action, ...]]
+
+_END_WITHOUT_RESTART: Final = {
+    StopCause.CANCELLED: Outcome.CANCELLED,
+    StopCause.UNKNOWN: Outcome.INTERRUPTED,
+}
+
+
+def come_back(state: State, policy: Policy, now: float) -> Decision:
+    """Restart inside the allocation if the budgets allow."""
+    if state.stop is not None:  # a bare signal: the job itself goes on
+        reason = f"saved on a signal; the allocation is still ours ({state.stop.evidence})"
+        return start(replace(state, stop=None), policy, now, reason)
+    free = any(node in state.excluded_nodes for node in state.suspects)
+    free = free or (state.fault is not None and state.fault.cause is FaultCause.CHECKPOINT_DAMAGED)
+    state = replace(
+        state,
+        failures=state.failures + (0 if free else 1),
+        idle_restarts=state.idle_restarts + 1,
+    )
+    if state.failures > policy.failures:
+        reason = f"{state.failures} failures without a newer checkpoint; last: {_reasons(state)}"
+        return finish(state, Outcome.FAILED, EXIT_FAILED, cause_text(state), reason)
+    stopped = _out_of_budget(state, policy, now)
+    if stopped is not None:
+        return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
+    delay_s = 0.0 if free else policy.backoff_s(state.failures)
+    return start(state, policy, now, f"restart in the allocation: {_reasons(state)}", delay_s)
+
+
+def start(state: State, policy: Policy, now: float, reason: str, delay_s: float = 0.0) -> Decision:
+    """Start ranks on healthy nodes of the allocation; ask for others when they do not suffice."""
+    if len(state.healthy) < policy.nodes:
+        lacking = f"{len(state.healthy)} healthy nodes of {policy.nodes} needed"
+        return move(state, policy, now, f"{lacking}; {_reasons(state)}")
+    active = state.healthy[: policy.nodes]
+    generation = state.generation + 1
+    started = replace(
+        state,
+        phase=Phase.STARTING,
+        generation=generation,
+        active=active,
+        done=frozenset(),
+        fault=None,
+        suspects=(),
+    )
+    order = StartRanks(generation=generation, nodes=active, delay_s=delay_s, reason=reason)
+    return started, (order,)
+
+
+def leave(state: State, policy: Policy, now: float) -> Decision:
+    """The allocation ends: go on in another one, or not."""
+    assert state.stop is not None
+    outcome = _END_WITHOUT_RESTART.get(state.stop.cause)
+    if outcome is Outcome.CANCELLED:
+        return finish(state, outcome, EXIT_STOP, state.stop.cause.value, state.stop.evidence)
+    if outcome is Outcome.INTERRUPTED:
+        reason = f"nobody said why, so nothing is restarted on our word ({state.stop.evidence})"
+        return finish(state, outcome, EXIT_RESTART, state.stop.cause.value, reason)
+    return move(state, policy, now, f"{state.stop.cause.value}: {state.stop.evidence}")
+
+
+def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
+    if policy.restart == "never":
+        return finish(
+            state,
+            Outcome.STOPPED,
+            EXIT_STOP,
+            cause_text(state),
+            f"restart.mode is never; {reason}",
+        )
+    stopped = _out_of_budget(state, policy, now)
+    if stopped is not None:
+        return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
+    order = RequestAllocation(exclude=state.excluded_nodes, reason=reason)
+    return replace(state, phase=Phase.MOVING), (order,)
+
+
+def _out_of_budget(state: State, policy: Policy, now: float) -> str | None:
+    if state.idle_restarts > policy.no_progress:
+        return f"{state.idle_restarts} restarts and no newer checkpoint; last: {_reasons(state)}"
+    if policy.walltime_s is not None and state.first_started is not None:
+        spent_s = now - state.first_started
+        if spent_s > policy.walltime_s:
+            return (
+                f"the run has taken {spent_s:.0f} s of restart.walltime {policy.walltime_s:.0f} s"
+            )
+    return None
+
+
+def exclude(state: State, bad: Mapping[str, str], cause: str) -> Decision:
+    known = set(state.excluded_nodes)
+    new = {node: evidence for node, evidence in bad.items() if node not in known}
+    exclusions = tuple(
+        Exclusion(node=node, cause=cause, evidence=evidence) for node, evidence in new.items()
+    )
+    orders = tuple(
+        ExcludeNode(node=node, cause=cause, reason=evidence) for node, evidence in new.items()
+    )
+    return replace(state, excluded=(*state.excluded, *exclusions)), orders
+
+
+def finish(
+    state: State, outcome: Outcome, exit_code: int, cause: str, reason: str
+) -> tuple[State, tuple[Action, ...]]:
+    tail = state.fault.tail if state.fault is not None else ()
+    order = Finish(outcome=outcome, exit_code=exit_code, cause=cause, reason=reason, tail=tail)
+    return replace(state, phase=Phase.ENDED), (order,)
+
+
+def cause_text(state: State) -> str:
+    if state.stop is not None and state.stop.cause is not StopCause.SIGNALLED:
+        return state.stop.cause.value
+    if state.fault is not None:
+        return state.fault.cause.value
+    return "preflight" if state.excluded else "unknown"
+
+
+def _reasons(state: State) -> str:
+    if state.fault is not None:
+        return state.fault.evidence
+    new = [f"{exclusion.node}: {exclusion.evidence}" for exclusion in state.excluded]
+    return "; ".join(new) or "no evidence"

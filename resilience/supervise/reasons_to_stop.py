@@ -1,0 +1,101 @@
+"""Why an attempt has to stop: a signal that somebody sent, the time limit, a cancel by the user.
+
+A signal by itself says nothing: the cluster is asked what it means, once for many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..config import RunConfig
+from ..decide.causes import StopCause
+from ..decide.events import Event, StopRequested
+from ..decide.state import Stop
+from ..run_folder import RunFolder
+from .cluster import Cluster, ClusterUnavailable, StopNotice
+
+_log: Final = logging.getLogger(__name__)
+_CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
+
+
+def cancelled(now: float) -> StopRequested:
+    """The user has ended the run for good."""
+    return StopRequested(
+        cause=StopCause.CANCELLED,
+        kill_at=now + _CANCEL_WINDOW_S,
+        evidence="relight cancel was called",
+    )
+
+
+class ReasonsToStop:
+    """Reports StopRequested by ``emit``."""
+
+    def __init__(self, config: RunConfig, cluster: Cluster, emit: Callable[[Event], None]) -> None:
+        self._lead_s = config.checkpoint.lead_s
+        self._cancelled = RunFolder(config.run_dir).cancelled
+        self._cluster = cluster
+        self._emit = emit
+        self._asking = False
+        self._end_time: float | None = None
+
+    def read_end_time(self) -> float | None:
+        """When the time limit ends the attempt; the last known answer while there is no other."""
+        try:
+            self._end_time = self._cluster.end_time()
+        except ClusterUnavailable as error:
+            _log.warning("the time limit is not known for now: %s", error)
+        return self._end_time
+
+    async def ask(self, signal_name: str, *, to_supervisor: bool) -> None:
+        """Find out what a signal means."""
+        if self._asking:
+            return
+        self._asking = True
+        try:
+            if self._cancelled.exists():
+                self._emit(cancelled(time.time()))
+                return
+            notice = await asyncio.to_thread(
+                self._cluster.stop_notice, signal_name, to_supervisor=to_supervisor
+            )
+        finally:
+            self._asking = False
+        if not self._too_early(notice):
+            evidence = f"{signal_name}: {notice.evidence}"
+            self._emit(StopRequested(cause=notice.cause, kill_at=notice.kill_at, evidence=evidence))
+
+    def _too_early(self, notice: StopNotice) -> bool:
+        """Slurm may warn of the limit a minute early (sbatch(1)); the clock knows better."""
+        return (
+            notice.cause is StopCause.TIME_LIMIT
+            and notice.kill_at is not None
+            and notice.kill_at == self._end_time
+            and notice.kill_at - time.time() > self._lead_s
+        )
+
+    async def look(self, known: Stop | None) -> None:
+        """Look for a cancel and at the clock; ``known`` is the stop that is under way."""
+        if known is not None and known.cause is StopCause.CANCELLED:
+            return
+        if self._cancelled.exists():
+            self._emit(cancelled(time.time()))
+        elif known is None and self._limit_is_near():
+            await asyncio.to_thread(self.read_end_time)  # it may have been extended
+            if self._limit_is_near():
+                self._emit(self._time_limit())
+
+    def _limit_is_near(self) -> bool:
+        return self._end_time is not None and time.time() >= self._end_time - self._lead_s
+
+    def _time_limit(self) -> StopRequested:
+        assert self._end_time is not None
+        left_s = self._end_time - time.time()
+        return StopRequested(
+            cause=StopCause.TIME_LIMIT,
+            kill_at=self._end_time,
+            evidence=f"the time limit ends this attempt in {left_s:.0f} s",
+        )
