@@ -60,8 +60,6 @@ def main() -> None:
     words = gather_words(digest_of(model, optimizer, schedule, data), run)
     if run.rank == 0:
         print(f"digest {hashlib.sha256(' '.join(words).encode()).hexdigest()}", flush=True)
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def parse_options() -> argparse.Namespace:
@@ -275,3 +273,8 @@ def gather_words(word: str, run: relight.Run) -> list[str]:
 
 if __name__ == "__main__":
     main()
+    # Only now that the model is gone. If DDP held the last reference to the group, its end would
+    # wait for gloo's thread while holding the interpreter's lock, which that thread may need
+    # (seen with torch 2.13).
+    if dist.is_initialized():
+        dist.destroy_process_group()
