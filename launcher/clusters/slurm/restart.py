@@ -113,6 +113,8 @@ class Rearrangement:
         """
         theirs = [node for node in job.excluded if node not in exclude]
         avoided = list(dict.fromkeys(exclude))
+        if not avoided:
+            return theirs
         states = self.client.nodes_of_partition(job.partition)
         usable = {node for node, state in states.items() if can_be_allocated(state)}
         for node in list(avoided):

@@ -1,0 +1,244 @@
+"""The ``relight`` command as a process: a mistake gets one clear message, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FAKE_BIN = Path(__file__).parents[1] / "data" / "slurm" / "fake" / "bin"
+RELIGHT = Path(sys.executable).with_name("relight")
+SPEC = "name: hi\ncommand: [echo, hello]\n"
+
+Relight = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def relight(tmp_path: Path, fake: Path, home: Path) -> Relight:
+    work = tmp_path / "work"
+    work.mkdir()
+    env = {**os.environ, "RELIGHT_HOME": str(home), "FAKE_SLURM": str(fake)}
+
+    def call(*arguments: str, slurm: bool = True) -> subprocess.CompletedProcess[str]:
+        path = f"{FAKE_BIN}:{env['PATH']}" if slurm else "/nowhere"
+        return subprocess.run(
+            [RELIGHT, *arguments],
+            env={**env, "PATH": path},
+            cwd=work,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+def spec(tmp_path: Path, text: str = SPEC) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def assert_refused(
+    result: subprocess.CompletedProcess[str], home: Path, *parts: str, code: int = 2
+) -> None:
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in result.stderr
+    assert result.stdout == ""
+    assert [path for path in home.rglob("*") if path.name != "runs"] == []
+
+
+@pytest.mark.parametrize("verb", ["submit", "plan", "run"])
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("command: [a", "job.yaml:1: not YAML"),
+        (
+            "command: a\nresorces: {}",
+            "job.yaml:2: unknown key 'resorces'; did you mean 'resources'?",
+        ),
+        ("command: a\nresources: {memory: 8XB}", "job.yaml:2: resources.memory: '8XB'"),
+    ],
+)
+def test_bad_spec(
+    relight: Relight, tmp_path: Path, home: Path, fake: Path, verb: str, text: str, part: str
+) -> None:
+    assert_refused(relight(verb, spec(tmp_path, text)), home, part)
+    assert not (fake / "calls").exists()
+
+
+@pytest.mark.parametrize("verb", ["submit", "plan", "run"])
+def test_missing_file(relight: Relight, home: Path, verb: str) -> None:
+    assert_refused(relight(verb, "nothing.yaml"), home, "cannot read nothing.yaml: No such file")
+
+
+def test_no_slurm(relight: Relight, tmp_path: Path, home: Path) -> None:
+    result = relight("submit", spec(tmp_path), slurm=False)
+    assert_refused(result, home, "no Slurm here", "relight run")
+
+
+def test_sbatch_refuses(relight: Relight, tmp_path: Path, home: Path, fake: Path) -> None:
+    reason = "Batch job submission failed: Invalid account or account/partition combination"
+    (fake / "sbatch.err").write_text(f"sbatch: error: {reason}\n")
+    (fake / "sbatch.rc").write_text("1")
+    result = relight("submit", spec(tmp_path))
+    assert_refused(result, home, f"Slurm refused the job: {reason}", "nothing was submitted")
+    assert result.stderr.count(reason) == 1
+
+
+def test_submit(relight: Relight, tmp_path: Path, home: Path, fake: Path) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    result = relight("submit", spec(tmp_path), "--json")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    run_dir = Path(answer["run_dir"])
+    assert answer == {
+        "run_id": run_dir.name,
+        "job_id": "42",
+        "run_dir": str(home / "runs" / run_dir.name),
+    }
+    assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
+    for name in ("spec.yaml", "plan.json", "job.sh"):
+        assert stat.S_IMODE((run_dir / name).stat().st_mode) == 0o600
+    assert (run_dir / "spec.yaml").read_text() == SPEC
+    planned = json.loads((run_dir / "plan.json").read_text())
+    assert (planned["version"], planned["cluster"]) == (1, "slurm")
+    (sent,) = (run_dir / "submitit").glob("*_submission.sh")
+    assert sent.read_text() == (run_dir / "job.sh").read_text()
+
+
+def test_a_lost_answer_of_sbatch_is_looked_up(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    (fake / "sbatch.err").write_text("sbatch: error: Socket timed out on send/recv operation")
+    (fake / "sbatch.rc").write_text("1")
+    (fake / "squeue.out").write_text("43|PENDING|Priority\n")
+    result = relight("submit", spec(tmp_path), "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["job_id"] == "43"
+    assert (fake / "sbatch.count").read_text().strip() == "1"
+
+
+def test_a_run_dir_that_exists(relight: Relight, tmp_path: Path, home: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "precious").touch()
+    result = relight("submit", spec(tmp_path, f"command: a\nrun_dir: {taken}"))
+    assert_refused(result, home, "exists")
+    assert (taken / "precious").exists()
+
+
+def test_plan_writes_nothing(relight: Relight, tmp_path: Path, home: Path, fake: Path) -> None:
+    result = relight("plan", spec(tmp_path), slurm=False)
+    assert result.returncode == 0
+    assert result.stdout.startswith("#!/bin/bash\n")
+    assert result.stderr == ""
+    assert not home.exists()
+    assert not (fake / "calls").exists()
+
+
+def test_status_without_an_answer_is_unknown(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    run_id = json.loads(relight("submit", spec(tmp_path), "--json").stdout)["run_id"]
+
+    def state(name: str) -> str:
+        result = relight("status", name, "--json")
+        assert result.returncode == 0, result.stderr
+        answer = json.loads(result.stdout)
+        assert answer["job_id"] == "42"
+        return str(answer["state"])
+
+    (fake / "squeue.out").write_text("42|PENDING|Priority\n")
+    assert state(run_id) == state("hi-") == state("42") == "PENDING"
+    (fake / "squeue.out").write_text("42|RUNNING|None\n")
+    assert state(run_id) == "RUNNING"
+    (fake / "squeue.out").write_text("")
+    assert state(run_id) == "UNKNOWN"
+    (fake / "squeue.rc").write_text("1")
+    assert state(run_id) == "UNKNOWN"
+
+
+def test_cancel(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    (fake / "squeue.1.out").write_text("42|RUNNING|None\n")
+    (fake / "squeue.2.out").write_text("42|COMPLETING|None\n43|PENDING|Dependency\n")
+    result = relight("cancel", answer["run_id"], "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["jobs"] == ["42", "43"]
+    assert (Path(answer["run_dir"]) / "CANCELLED").exists()
+    assert json.loads(relight("status", "42", "--json").stdout)["state"] == "CANCELLED"
+    calls = (fake / "calls").read_text()
+    assert "scancel\t42\nsqueue" in calls
+    assert "scancel\t43\nsqueue" in calls
+
+
+def test_cancel_without_an_answer_keeps_the_mark(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    (fake / "squeue.err").write_text("slurm_load_jobs error: Invalid user")
+    (fake / "squeue.rc").write_text("1")
+    result = relight("cancel", answer["run_id"])
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert (Path(answer["run_dir"]) / "CANCELLED").exists()
+    assert not (Path(answer["run_dir"]) / "verdict.json").exists()
+
+
+@pytest.mark.parametrize("verb", ["status", "history", "logs", "cancel"])
+def test_no_such_run(relight: Relight, home: Path, verb: str) -> None:
+    assert_refused(relight(verb, "nothing"), home, "no run 'nothing'")
+    assert_refused(relight(verb, "./nothing"), home, "cannot open the run folder")
+
+
+def test_another_users_run(relight: Relight, tmp_path: Path, home: Path) -> None:
+    theirs = Path("/")  # root's, for everybody else
+    if os.getuid() == 0:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        os.chown(theirs, 12345, 12345)
+    assert_refused(relight("status", f"{theirs}/"), home, "belongs to another user")
+
+
+def test_schema(relight: Relight) -> None:
+    schema = json.loads(relight("schema").stdout)
+    assert "command" in schema["properties"]
+    assert schema["required"] == ["command"]
+    assert schema["additionalProperties"] is False
+
+
+def test_help_is_light() -> None:
+    code = (
+        "import sys; sys.argv = ['relight', '--help']\n"
+        "from relight.launcher.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(result.stderr.split())
+    assert not loaded & {"pydantic", "submitit", "rich", "torch", "jinja2", "yaml", "h5py", "numpy"}
+    assert "submit" in result.stdout

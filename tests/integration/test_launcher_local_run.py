@@ -1,0 +1,204 @@
+"""``relight run``: a whole run on this machine, through stops, cancels and failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+RELIGHT = Path(sys.executable).with_name("relight")
+PATIENCE_S = 60.0
+
+PROGRAM = """\
+import time
+import numpy as np
+import relight
+
+run = relight.join()
+field = np.zeros(64)
+run.protect(field=field)
+for step in run.steps({steps}):
+    field += step
+    time.sleep(0.02)
+print("digest", field.sum(), flush=True)
+"""
+
+
+class Run:
+    """A ``relight run`` in the background."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self._env = {**os.environ, "RELIGHT_HOME": str(home)}
+        self._home = home
+        self.process = subprocess.Popen(
+            [RELIGHT, "run", "--json", *arguments],
+            env=self._env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = (self._home / "runs").iterdir()
+        return folder
+
+    def progress(self) -> Mapping[str, object]:
+        try:
+            content: dict[str, object] = json.loads((self.folder / "progress.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return content
+
+    def wait_for_checkpoint(self, least: int = 1) -> None:
+        def there() -> bool:
+            newest = self.progress().get("last_checkpoint")
+            return isinstance(newest, int) and newest >= least
+
+        wait_until(there)
+
+    def end(self) -> tuple[int, list[dict[str, object]]]:
+        """The exit code and the records that were printed."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        assert "Traceback" not in err
+        return self.process.returncode, [json.loads(line) for line in out.splitlines()]
+
+    def relight(self, *arguments: str) -> str:
+        return subprocess.run(
+            [RELIGHT, *arguments],
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_S,
+        ).stdout
+
+    def status(self) -> dict[str, object]:
+        answer: dict[str, object] = json.loads(self.relight("status", self.folder.name, "--json"))
+        return answer
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Iterator[Path]:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(steps=120))
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        f"name: t\ncommand: [{sys.executable}, {program}]\nresources: {{nodes: 2}}\n"
+        "checkpoint: {interval: 20 steps}\n"
+    )
+    yield path
+    left = [
+        p for p in psutil.process_iter(["cmdline"]) if str(program) in (p.info["cmdline"] or ())
+    ]
+    assert left == []
+
+
+DIGEST = f"digest {64.0 * sum(range(120))}"
+
+
+def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint()
+    _rank(run).kill()
+    run.wait_for_checkpoint(40)
+    _supervisor(run).terminate()  # as a preemption: it comes back by itself
+    code, records = run.end()
+    assert code == 0
+    assert {record["attempt"] for record in records} == {
+        f"local-{run.folder.name[2:]}.0",
+        f"local-{run.folder.name[2:]}.1",
+    }
+    assert run.status()["state"] == "COMPLETED"
+    assert run.relight("logs", run.folder.name).count(DIGEST) == 2
+    history = json.loads(run.relight("history", run.folder.name, "--json"))
+    first, second = history["attempts"]
+    assert [generation["number"] for generation in first["generations"]] == [1, 2]
+    assert second["outcome"] == "COMPLETED"
+    assert 'sound": true' in run.relight("ckpt", "verify", run.folder.name, "--json")
+    listed = json.loads(run.relight("ckpt", "ls", run.folder.name, "--json"))
+    assert listed["checkpoints"][0] == {"step": 120, "condition": "valid", "reason": ""}
+
+
+def test_term_saves_and_resume_goes_on(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 75
+    assert run.status()["state"] == "RESTARTING"
+    code, records = Run(home, "--resume", run.folder.name).end()
+    assert code == 0
+    assert {record["attempt"] for record in records} == {f"local-{run.folder.name[2:]}.1"}
+    assert run.relight("logs", run.folder.name).count(DIGEST) == 2
+
+
+def test_interrupt_cancels(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint()
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 1
+    assert run.status()["state"] == "CANCELLED"
+
+
+def test_cancel_from_elsewhere(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint()
+    assert "has ended" in run.relight("cancel", run.folder.name)
+    assert run.end()[0] == 1
+    assert run.status()["state"] == "CANCELLED"
+
+
+def test_a_failing_program_is_stopped_and_heard(home: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text(
+        "command: [bash, -c, 'echo it is broken >&2; exit 3']\nhealth: {preflight: off}\n"
+        "restart: {failures: 1}\n"
+    )
+    run = Run(home, str(spec))
+    code, _records = run.end()
+    assert code == 1
+    status = run.status()
+    assert status["state"] == "FAILED"
+    assert "it is broken" in (run.folder / "verdict.json").read_text()
+
+
+def test_a_failing_setup_line(home: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text("command: [echo, never]\nsetup: ['cd /no/such/place']\n")
+    run = Run(home, str(spec))
+    assert run.end()[0] == 1
+    status = run.status()
+    assert status["state"] == "FAILED"
+    assert "line 1 of setup failed" in str(status["reason"])
+
+
+def _supervisor(run: Run) -> psutil.Process:
+    (supervisor,) = psutil.Process(run.process.pid).children()
+    return supervisor
+
+
+def _rank(run: Run) -> psutil.Process:
+    for process in _supervisor(run).children(recursive=True):
+        if any(word.endswith("program.py") for word in process.cmdline()):
+            return process
+    raise AssertionError("no rank runs")

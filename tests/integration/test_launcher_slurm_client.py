@@ -1,0 +1,331 @@
+"""The Slurm client and cluster against fake commands on PATH: refusals, silence, odd answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from relight.launcher.clusters.slurm.client import (
+    SlurmClient,
+    SlurmMissing,
+    SlurmRefused,
+    without_job_variables,
+)
+from relight.launcher.clusters.slurm.cluster import SlurmCluster
+from relight.resilience.config import RunConfig
+from relight.resilience.supervise.cluster import (
+    ClusterUnavailable,
+    Restart,
+    RestartRefused,
+    StepRequest,
+    StopCause,
+)
+
+DATA = Path(__file__).parents[1] / "data" / "slurm"
+SILENT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+RUNNING = (DATA / "22.05" / "scontrol-show-job-running.txt").read_text()
+JOB_ID = re.match(r"JobId=(\d+)", RUNNING)[1]  # type: ignore[index]
+
+
+def job_text(**fields: str) -> str:
+    text = RUNNING
+    for name, value in fields.items():
+        text = re.sub(rf"(?<= ){name}=\S*", f"{name}={value}", text, count=1)
+    return text
+
+
+@dataclass
+class FakeSlurm:
+    """What the fake commands answer, and how they were called."""
+
+    folder: Path
+
+    def answer(self, command: str, out: str = "", *, err: str = "", code: int = 0) -> None:
+        for suffix, content in (("out", out), ("err", err), ("rc", str(code))):
+            (self.folder / f"{command}.{suffix}").write_text(content)
+
+    def calls(self, command: str) -> list[list[str]]:
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split("\t")[1:] for line in lines if line.split("\t")[0] == command]
+
+    def environment(self, command: str) -> dict[str, str]:
+        lines = (self.folder / f"{command}.env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    monkeypatch.setenv("FAKE_SLURM", str(folder))
+    monkeypatch.setenv("PATH", f"{DATA / 'fake' / 'bin'}:{os.environ['PATH']}")
+    return FakeSlurm(folder)
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def client(pauses: list[float]) -> SlurmClient:
+    return SlurmClient(sleep=pauses.append)
+
+
+@pytest.fixture
+def cluster(run_config: RunConfig, client: SlurmClient) -> SlurmCluster:
+    env = {
+        "SLURM_JOB_ID": JOB_ID,
+        "SLURM_JOB_NODELIST": "n[1-3]",
+        "SLURMD_NODENAME": "n1",
+        "SLURM_TRES_PER_TASK": "cpu:1",
+        "PATH": os.environ["PATH"],
+    }
+    return SlurmCluster(replace(run_config, nodes=2), env, client)
+
+
+def test_a_question_is_asked_again(
+    slurm: FakeSlurm, client: SlurmClient, pauses: list[float]
+) -> None:
+    slurm.answer("scontrol", err=SILENT, code=1)
+    (slurm.folder / "scontrol.3.out").write_text(RUNNING)
+    assert client.job(JOB_ID).job_id == JOB_ID
+    assert pauses == [0.5, 1.0]
+
+
+def test_silence_is_not_an_answer(
+    slurm: FakeSlurm, client: SlurmClient, pauses: list[float]
+) -> None:
+    slurm.answer("scontrol", err=SILENT, code=1)
+    with pytest.raises(ClusterUnavailable, match="Unable to contact"):
+        client.job(JOB_ID)
+    assert len(pauses) == 4
+
+
+def test_an_empty_answer_is_not_a_job(slurm: FakeSlurm, client: SlurmClient) -> None:
+    slurm.answer("scontrol")
+    with pytest.raises(ClusterUnavailable, match="not one job"):
+        client.job(JOB_ID)
+
+
+def test_a_refusal_is_not_repeated(
+    slurm: FakeSlurm, client: SlurmClient, pauses: list[float]
+) -> None:
+    slurm.answer("scontrol", err="Invalid job id specified", code=1)
+    with pytest.raises(SlurmRefused, match="Invalid job id"):
+        client.job(JOB_ID)
+    assert pauses == []
+
+
+def test_a_command_that_hangs_is_ended(slurm: FakeSlurm) -> None:
+    (slurm.folder / "scontrol.sleep").write_text("60")
+    started = time.monotonic()
+    with pytest.raises(ClusterUnavailable, match=r"within 0\.3 s"):
+        SlurmClient(timeout_s=0.3, pauses_s=()).job(JOB_ID)
+    assert time.monotonic() - started < 10
+
+
+def test_no_slurm_here(
+    client: SlurmClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmMissing, match="relight run"):
+        client.job(JOB_ID)
+
+
+def test_children_are_deaf_to_the_jobs_signals(slurm: FakeSlurm, client: SlurmClient) -> None:
+    """Under linuxproc they are sent the TERM that follows a requeue."""
+    slurm.answer("scontrol", RUNNING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    client.job(JOB_ID)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    mask = int((slurm.folder / "scontrol.blocked").read_text().split()[1], 16)
+    assert mask & (1 << signal.SIGTERM - 1)
+    assert mask & (1 << signal.SIGUSR1 - 1)
+    assert slurm.environment("scontrol")["LC_ALL"] == "C"
+
+
+def test_a_new_job_does_not_inherit_the_old_ones_options(
+    slurm: FakeSlurm,
+    client: SlurmClient,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_CPU_BIND", "SLURM_CONF", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("LC_ALL", "de_DE")
+    slurm.answer("sbatch", "8\n")
+    assert client.submit_successor(tmp_path / "job.sh", "7", ["n1", "n2"]) == "8"
+    env = slurm.environment("sbatch")
+    assert "SLURM_CPU_BIND" not in env
+    assert "SLURM_JOB_ID" not in env
+    assert env["SLURM_CONF"] == env["SBATCH_ACCOUNT"] == "x"
+    assert env["LC_ALL"] == "de_DE"
+    assert slurm.calls("sbatch") == [
+        [
+            "--parsable",
+            "--dependency=afterany:7",
+            "--exclude=n1,n2",
+            str(tmp_path / "job.sh"),
+        ]
+    ]
+
+
+def test_outside_a_job_the_environment_is_the_users() -> None:
+    env = {"SLURM_CLUSTERS": "a", "SBATCH_PARTITION": "b"}
+    assert without_job_variables(env) == env
+
+
+def test_allocation(slurm: FakeSlurm, cluster: SlurmCluster) -> None:
+    slurm.answer("scontrol", RUNNING)
+    allocation = cluster.allocation()
+    assert allocation.attempt == f"{JOB_ID}.0"
+    assert allocation.nodes == ("n1", "n2", "n3")
+    assert cluster.end_time() is not None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "in_order"), [(("n1", "n3"), True), (("n1", "n2", "n3"), True), (("n3", "n1"), False)]
+)
+def test_tasks_follow_the_order_of_nodes(
+    slurm: FakeSlurm, cluster: SlurmCluster, nodes: tuple[str, ...], in_order: bool
+) -> None:
+    slurm.answer("scontrol", RUNNING)
+    request = StepRequest(
+        name="ranks",
+        nodes=nodes,
+        tasks_per_node=2,
+        cpus_per_task=1,
+        argv=("agent", "--x"),
+        env={"A": "1"},
+        mpi="pmix",
+    )
+    command = cluster.step_command(request)
+    assert command.argv[0] == "srun"
+    assert command.argv[-3:] == ("--", "agent", "--x")
+    assert f"--ntasks={2 * len(nodes)}" in command.argv
+    assert "--mpi=pmix" in command.argv
+    assert command.env["A"] == "1"
+    assert "SLURM_TRES_PER_TASK" not in command.env
+    if in_order:
+        assert f"--nodelist={','.join(nodes)}" in command.argv
+        assert "SLURM_HOSTFILE" not in command.env
+    else:
+        assert "--distribution=arbitrary" in command.argv
+        lines = Path(command.env["SLURM_HOSTFILE"]).read_text().split()
+        assert lines == [node for node in nodes for _ in range(2)]
+
+
+def test_silence_makes_a_stop_unknown(slurm: FakeSlurm, cluster: SlurmCluster) -> None:
+    slurm.answer("scontrol", RUNNING)
+    cluster.allocation()
+    slurm.answer("scontrol", err=SILENT, code=1)
+    notice = cluster.stop_notice("SIGTERM", to_supervisor=True)
+    assert (notice.cause, notice.kill_at) == (StopCause.UNKNOWN, None)
+
+
+def test_silence_says_nothing_of_nodes(slurm: FakeSlurm, cluster: SlurmCluster) -> None:
+    slurm.answer("sinfo", err=SILENT, code=1)
+    assert cluster.node_conditions(["n1", "n2"]) == {"n1": "unknown", "n2": "unknown"}
+
+
+@pytest.fixture
+def healthy(slurm: FakeSlurm) -> FakeSlurm:
+    """A job that runs in a partition of six idle nodes; sbatch accepts."""
+    slurm.answer("scontrol", job_text(Requeue="1"))
+    slurm.answer("sinfo", "".join(f"n{number}|idle\n" for number in range(1, 7)))
+    slurm.answer("sbatch", "99\n")
+    return slurm
+
+
+def test_successor(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    assert cluster.new_allocation(["n2"], "auto") == Restart("successor", "99")
+    updates = [call for call in healthy.calls("scontrol") if call[0] == "update"]
+    assert updates == [["update", f"JobId={JOB_ID}", "Requeue=0"]]
+    assert "--exclude=n2" in healthy.calls("sbatch")[0]
+
+
+def test_at_most_once(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    assert cluster.new_allocation([], "auto") is cluster.new_allocation(["n1"], "auto")
+    assert len(healthy.calls("sbatch")) == 1
+
+
+def test_the_users_own_exclusions_stay(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("scontrol", job_text(ExcNodeList="n[5-6]"))
+    cluster.new_allocation(["n2"], "successor")
+    assert "--exclude=n5,n6,n2" in healthy.calls("sbatch")[0]
+
+
+def test_the_oldest_exclusion_is_dropped_when_nodes_run_out(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    healthy.answer("sinfo", "n1|idle\nn2|idle\nn3|down*\nn4|idle\n")
+    cluster.new_allocation(["n3", "n1", "n2"], "successor")  # two nodes are needed
+    assert "--exclude=n3,n2" in healthy.calls("sbatch")[0]
+
+
+def test_a_node_that_nodelist_asks_for(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("scontrol", job_text(ReqNodeList="n[1-2]"))
+    with pytest.raises(RestartRefused, match=r"take them out of sbatch\.nodelist"):
+        cluster.new_allocation(["n2"], "auto")
+    assert healthy.calls("sbatch") == []
+
+
+def test_sbatch_that_timed_out_but_worked(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("sbatch", err="sbatch: error: Socket timed out on send/recv", code=1)
+    healthy.answer("squeue", f"{JOB_ID}|RUNNING|None\n99|PENDING|Dependency\n")
+    assert cluster.new_allocation([], "successor") == Restart("successor", "99")
+    assert len(healthy.calls("sbatch")) == 1
+
+
+def test_sbatch_that_timed_out_and_did_not_work(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    (healthy.folder / "sbatch.1.err").write_text("Socket timed out on send/recv")
+    (healthy.folder / "sbatch.1.rc").write_text("1")
+    healthy.answer("squeue", f"{JOB_ID}|RUNNING|None\n")
+    assert cluster.new_allocation([], "successor") == Restart("successor", "99")
+    assert len(healthy.calls("sbatch")) == 2
+
+
+def test_refused_successor_falls_back_to_requeue(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("sbatch", err="Job violates accounting/QOS policy", code=1)
+    assert cluster.new_allocation([], "auto") == Restart("requeue", JOB_ID)
+    calls = healthy.calls("scontrol")
+    assert ["requeue", JOB_ID] in calls
+    assert calls.index(["update", f"JobId={JOB_ID}", "Requeue=1"]) < calls.index(
+        ["requeue", JOB_ID]
+    )
+
+
+def test_refused_successor_when_nothing_else_is_wanted(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    healthy.answer("sbatch", err="Job violates accounting/QOS policy", code=1)
+    with pytest.raises(RestartRefused, match="QOS policy"):
+        cluster.new_allocation([], "successor")
+
+
+def test_requeue_excludes_and_reads_back(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("scontrol", job_text(ExcNodeList="n2"))
+    assert cluster.new_allocation(["n2"], "requeue") == Restart("requeue", JOB_ID)
+    assert ["update", f"JobId={JOB_ID}", "ExcNodeList=n2"] in healthy.calls("scontrol")
+
+
+def test_no_successor_for_a_job_that_slurm_has_requeued(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    healthy.answer("scontrol", job_text(Restarts="1", ExcNodeList="n2"))
+    assert cluster.new_allocation(["n2"], "auto") == Restart("requeue", JOB_ID)
+    assert healthy.calls("sbatch") == []
+    assert ["requeue", JOB_ID] not in healthy.calls("scontrol")
+
+
+def test_withdraw(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    cluster.withdraw(Restart("successor", "99"))
+    assert healthy.calls("scancel") == [["99"]]
