@@ -1,0 +1,99 @@
+"""The examples, interrupted, end with the digest of an undisturbed run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TRAIN = [str(EXAMPLES / "train_lm.py"), "--steps=8", "--batch=2", "--width=16", "--context=16"]
+HEAT = [str(EXAMPLES / "heat.py"), "--steps=60", "--size=32"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4", sys.executable]
+
+
+def start(command: Sequence[str], directory: Path, interval: str) -> subprocess.Popen[str]:
+    environment = {"RELIGHT_CHECKPOINT_DIR": str(directory), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command,
+        env=os.environ | environment | {"RELIGHT_CHECKPOINT_INTERVAL": interval},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def signal_all(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Signals a process, if it still runs, and all below it.
+
+    torchrun's workers lead sessions of their own: a signal to the group would miss them.
+    """
+    if process.poll() is not None:
+        return
+    parent = psutil.Process(process.pid)
+    for member in [parent, *parent.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            member.send_signal(number)
+
+
+def finish(command: Sequence[str], directory: Path, interval: str) -> list[str]:
+    """The lines of a run that is left alone."""
+    process = start(command, directory, interval)
+    try:
+        output, _ = process.communicate(timeout=120)
+    finally:
+        signal_all(process, signal.SIGKILL)
+    assert process.returncode == 0
+    return output.splitlines()
+
+
+def interrupt(
+    command: Sequence[str], directory: Path, interval: str, line: str, number: signal.Signals
+) -> int:
+    """Signals all processes of the run as soon as it has printed a line that begins so."""
+    process = start(command, directory, interval)
+    assert process.stdout is not None
+    assert any(text.startswith(line) for text in process.stdout), "it ended too early"
+    signal_all(process, number)
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+def test_train_lm_continues_after_sigterm(tmp_path: Path) -> None:
+    command = [sys.executable, *TRAIN]
+    expected = finish(command, tmp_path / "undisturbed", "3 steps")
+    disturbed = tmp_path / "disturbed"
+    code = interrupt([*command, "--step-time=0.1"], disturbed, "3 steps", "step 4", signal.SIGTERM)
+    assert code == 75
+    rest = finish(command, disturbed, "3 steps")
+    assert rest == expected[-len(rest) :]  # every loss, and the digest
+    assert 2 <= len(rest) <= 4
+
+
+def test_four_ranks_of_train_lm_continue_after_sigkill(tmp_path: Path) -> None:
+    command = [*TORCHRUN, *TRAIN]
+    expected = finish(command, tmp_path / "undisturbed", "3 steps")
+    disturbed = tmp_path / "disturbed"
+    interrupt([*command, "--step-time=0.1"], disturbed, "3 steps", "step 4", signal.SIGKILL)
+    rest = finish(command, disturbed, "3 steps")
+    assert rest == expected[-len(rest) :]
+    assert len(rest) == 6  # steps 3 to 7, and the digest
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
+def test_four_ranks_of_heat_continue_after_sigkill(tmp_path: Path) -> None:
+    expected = finish([sys.executable, *HEAT], tmp_path / "undisturbed", "20 steps")
+    command = [*MPIRUN, *HEAT]
+    disturbed = tmp_path / "disturbed"
+    interrupt([*command, "--step-time=0.02"], disturbed, "20 steps", "step 30", signal.SIGKILL)
+    rest = finish(command, disturbed, "20 steps")
+    assert rest[0] == "step 20"
+    assert rest[-1] == expected[-1]
