@@ -1,12 +1,8 @@
 """The text of the minicluster's files, which can be checked without root or Slurm."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from minicluster.config import (
     Layout,
     Settings,

@@ -1,0 +1,64 @@
+"""Mini clusters for whole modules, and the digests of undisturbed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from stage.run import Run, Spec, heat, lm
+from stage.site import Site, eventually
+
+UNDISTURBED: dict[str, str] = {}  # it depends on the program alone, not on the site
+
+Program = Callable[..., Spec]
+PROGRAMS = pytest.mark.parametrize("program", [heat, lm], ids=["heat", "lm"])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/cluster/" in str(item.path):
+            item.add_marker(pytest.mark.cluster)
+
+
+def _running(*options: str) -> Iterator[Site]:
+    site = Site(options)
+    site.up()
+    try:
+        yield site
+    finally:
+        site.down()
+
+
+@pytest.fixture(scope="module")
+def generous() -> Iterator[Site]:
+    """A site that requeues what it preempts, after a grace; with accounting."""
+    yield from _running("--grace", "10", "--kill-wait", "5", "--cred-expire", "5")
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Site]:
+    """A site that cancels what it preempts, does not requeue by default, and keeps no accounts."""
+    yield from _running(
+        "--grace", "10", "--kill-wait", "5", "--cred-expire", "5",
+        "--preempt", "cancel", "--no-requeue", "--no-accounting",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def undisturbed() -> Callable[[Site, Program], str]:
+    """The digest that a program prints when nothing happens to it."""
+
+    def digest(site: Site, program: Program) -> str:
+        name = program.__name__
+        if name not in UNDISTURBED:
+            run = Run.submit(site, program(step_time_s=0.0))
+            assert run.finish()["state"] == "COMPLETED", run.story()
+            UNDISTURBED[name] = run.digest()
+        return UNDISTURBED[name]
+
+    return digest
+
+
+def wait_until_idle(site: Site) -> None:
+    """A test begins with a whole cluster."""
+    eventually(site.idle, 60, lambda: site.user("sinfo", "-N", "-l"))

@@ -1,0 +1,139 @@
+"""Whatever happens to it, a run ends COMPLETED with the digest of an undisturbed one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from stage.run import Run, Spec, heat, lm
+from stage.site import Site, eventually
+
+Program = Callable[..., Spec]
+Undisturbed = Callable[[Site, Program], str]
+PROGRAMS = pytest.mark.parametrize("program", [heat, lm], ids=["heat", "lm"])
+
+
+@pytest.fixture
+def site(generous: Site) -> Iterator[Site]:
+    yield from whole(generous)
+
+
+def whole(site: Site) -> Iterator[Site]:
+    """A test begins with all nodes idle, and leaves no job behind."""
+    eventually(site.idle, 60, lambda: site.user("sinfo", "-N", "-l"))
+    yield site
+    site.user("scancel", "-u", "mini")
+    eventually(lambda: not site.jobs(), 60, lambda: site.user("squeue"))
+
+
+def assert_survived(run: Run, digest: str) -> None:
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    assert run.digest() == digest, run.story()
+
+
+@PROGRAMS
+def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undisturbed) -> None:
+    run = Run.submit(site, program())
+    run.wait_for_checkpoint(20)
+    run.kill_rank(3)
+    assert_survived(run, undisturbed(site, program))
+    assert len(run.data_of("AttemptStarted")) == 1, "a restart in place keeps the allocation"
+    assert len(run.data_of("RanksStarted")) == 2
+
+
+@PROGRAMS
+@pytest.mark.parametrize("mode", ["successor", "requeue"])
+def test_preemption(site: Site, program: Program, mode: str, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, program)
+    run = Run.submit(site, program(restart={"mode": mode}))
+    run.wait_for_checkpoint(10)
+    high = site.preempt(seconds=1)
+    run.wait_for("Finish")
+    assert run.cause_of_end() == "preempted", run.story()
+    assert run.data_of("AllocationArranged")[0]["mode"] == mode
+    assert_survived(run, digest)
+    assert "high" in site.user("sacct", "-X", "-n", "-P", "-j", high, "-o", "Partition,State")
+
+
+@PROGRAMS
+def test_power_loss_of_a_host(site: Site, program: Program, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, program)
+    run = Run.submit(site, program())
+    run.wait_for_checkpoint(20)
+    victim = next(node for node in run.nodes() if node != run.batch_node())
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert victim not in run.nodes()
+        assert [data["node"] for data in run.data_of("ExcludeNode")] == [victim], run.story()
+        assert victim in run.history()
+    finally:
+        site.node("start", victim)
+
+
+@PROGRAMS
+def test_power_loss_of_the_batch_host(
+    site: Site, program: Program, undisturbed: Undisturbed
+) -> None:
+    digest = undisturbed(site, program)
+    run = Run.submit(site, program())
+    run.wait_for_checkpoint(20)
+    victim = run.batch_node()
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert victim not in run.nodes()
+    finally:
+        site.node("start", victim)
+
+
+def test_a_spare_takes_the_place_of_a_lost_host(site: Site, undisturbed: Undisturbed) -> None:
+    spec = heat()
+    spec["resources"] = {**_mapping(spec["resources"]), "spares": 1}
+    run = Run.submit(site, spec)
+    run.wait_for_checkpoint(20)
+    victim = next(node for node in run.nodes() if node != run.batch_node())
+    site.node("kill", victim)
+    try:
+        assert_survived(run, undisturbed(site, heat))
+        assert len(run.data_of("AttemptStarted")) == 1, run.story()
+    finally:
+        site.node("start", victim)
+
+
+@PROGRAMS
+def test_a_second_sigterm_during_the_save(
+    site: Site, program: Program, undisturbed: Undisturbed
+) -> None:
+    digest = undisturbed(site, program)
+    run = Run.submit(site, program())
+    run.wait_for_checkpoint(10)
+    run.kill_rank(1, signal.SIGTERM)
+    run.kill_rank(1, signal.SIGTERM)
+    site.user("scancel", "--batch", "--signal=TERM", run.job_id)
+    assert_survived(run, digest)
+    assert len(run.data_of("SaveAndStop")) == 1, run.story()
+
+
+@PROGRAMS
+def test_a_node_that_fails_preflight(
+    site: Site, program: Program, undisturbed: Undisturbed
+) -> None:
+    digest = undisturbed(site, program)
+    site.user("srun", "-N1", "-w", "n1", "touch", "/tmp/bad-memory")
+    try:
+        check = {"site_command": "test ! -e /tmp/bad-memory"}
+        run = Run.submit(site, program(health=check))
+        run.wait_for("Finish")
+        assert_survived(run, digest)
+        history = run.history()
+        assert "n1" in history
+        assert "site_command" in history
+    finally:
+        site.user("srun", "-N1", "-w", "n1", "rm", "/tmp/bad-memory")
+
+
+def _mapping(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value

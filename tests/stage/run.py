@@ -1,0 +1,167 @@
+"""A run on the mini cluster: submitted, watched by its journal, hurt, and judged by its digest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.journal import Record, read_journals
+
+from .site import PYTHON, RELIGHT, REPOSITORY, Site, eventually
+
+Spec = dict[str, object]
+
+
+def lm(steps: int = 60, step_time_s: float = 0.1, **more: object) -> Spec:
+    """The training example: 2 nodes with 2 ranks each, a checkpoint every 10 steps."""
+    script = REPOSITORY / "examples" / "train_lm.py"
+    command = [str(PYTHON), str(script), "--steps", str(steps), "--step-time", str(step_time_s)]
+    return _spec("lm", command, {"env": {"OMP_NUM_THREADS": "1"}, **more})
+
+
+def heat(steps: int = 200, step_time_s: float = 0.05, **more: object) -> Spec:
+    """The MPI example, likewise."""
+    script = REPOSITORY / "examples" / "heat.py"
+    command = [str(PYTHON), str(script), "--steps", str(steps), "--size", "64"]
+    command += ["--step-time", str(step_time_s)]
+    return _spec("heat", command, {"mpi": "pmix", **more})
+
+
+def _spec(name: str, command: list[str], more: Mapping[str, object]) -> Spec:
+    return {
+        "name": name,
+        "command": command,
+        "resources": {"nodes": 2, "tasks_per_node": 2, "memory": "1GB", "time": "0:20:00"},
+        "checkpoint": {"interval": "10 steps"},
+        **more,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A submitted run."""
+
+    site: Site
+    run_id: str
+    job_id: str
+    root: Path
+
+    @classmethod
+    def submit(cls, site: Site, spec: Spec) -> Run:
+        path = site.shared / f"{spec['name']}.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        path.chmod(0o644)
+        answer = json.loads(site.user(str(RELIGHT), "submit", "--json", str(path)))
+        return cls(site, answer["run_id"], answer["job_id"], Path(answer["run_dir"]))
+
+    # What it says
+
+    def records(self) -> list[Record]:
+        return read_journals(RunFolder(self.root).journals)
+
+    def data_of(self, name: str) -> list[Mapping[str, object]]:
+        """What all records of one name hold."""
+        return [record.data for record in self.records() if record.name == name]
+
+    def story(self) -> str:
+        """For the message of a failed test."""
+        lines = [
+            f"{record.time:.1f} {record.attempt} {record.name} "
+            + str({key: value for key, value in record.data.items() if key != "tail"})
+            for record in self.records()
+        ]
+        queue = self.site.user("squeue", "-o", "%A %T %r %N", check=False)
+        outputs = "".join(
+            f"--- {path.name}\n{path.read_text()[-1500:]}\n"
+            for path in sorted(self.root.glob("attempts/*.out"))
+        )
+        return "\n".join([self.run_id, *lines, queue, outputs])
+
+    def committed(self) -> list[int]:
+        """The steps of all checkpoints so far."""
+        return [_number(data, "step") for data in self.data_of("CheckpointCommitted")]
+
+    def cause_of_end(self, attempt: int = 0) -> str:
+        """The cause that the nth Finish gives."""
+        return str(self.data_of("Finish")[attempt]["cause"])
+
+    def status(self) -> dict[str, object]:
+        answer: dict[str, object] = json.loads(
+            self.site.user(str(RELIGHT), "status", "--json", self.run_id)
+        )
+        return answer
+
+    def history(self) -> str:
+        return self.site.user(str(RELIGHT), "history", self.run_id)
+
+    # Waiting
+
+    def wait(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+        eventually(condition, limit_s, self.story)
+
+    def wait_for_checkpoint(self, step: int, limit_s: float = 90.0) -> None:
+        """Until a checkpoint of at least this step is committed."""
+        self.wait(lambda: any(done >= step for done in self.committed()), limit_s)
+
+    def wait_for(self, name: str, count: int = 1, limit_s: float = 60.0) -> None:
+        """Until the journal holds so many records of this name."""
+        self.wait(lambda: len(self.data_of(name)) >= count, limit_s)
+
+    def finish(self, limit_s: float = 180.0) -> dict[str, object]:
+        """Wait for the verdict; the state, as `relight status` gives it."""
+        verdict = RunFolder(self.root).verdict
+        self.wait(verdict.exists, limit_s)
+        self.wait(lambda: not self.site.user("squeue", "-h", f"--name={self.run_id}").strip(), 60)
+        return self.status()
+
+    def digest(self) -> str:
+        """The digest that rank 0 printed at the end: one, however often it was restarted."""
+        logs = sorted(self.root.glob("attempts/*/logs/*/0.log"))
+        found = [
+            match.group(1)
+            for log in logs
+            for match in re.finditer(r"^digest (\w+)$", log.read_text(), re.MULTILINE)
+        ]
+        assert len(found) == 1, f"{found}\n{self.story()}"
+        return found[0]
+
+    # Faults
+
+    def nodes(self) -> list[str]:
+        """The nodes of the current generation, the batch host first."""
+        nodes = self.data_of("RanksStarted")[-1]["nodes"]
+        assert isinstance(nodes, list)
+        return [str(node) for node in nodes]
+
+    def batch_node(self) -> str:
+        return str(self.data_of("AttemptStarted")[-1]["batch_node"])
+
+    def pid(self, rank: int) -> int:
+        """The process of a rank's program, seen from outside of all hosts."""
+        wanted = {f"RELIGHT_RUN_ID={self.run_id}".encode(), f"RANK={rank}".encode()}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    environment = (entry / "environ").read_bytes().split(b"\0")
+                except OSError:
+                    continue  # it ended while we looked
+                if wanted <= set(environment):
+                    return int(entry.name)
+        raise AssertionError(f"rank {rank} does not run\n{self.story()}")
+
+    def kill_rank(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.pid(rank), number)
+
+
+def _number(data: Mapping[str, object], key: str) -> int:
+    value = data[key]
+    assert isinstance(value, int)
+    return value
