@@ -112,7 +112,7 @@ def _state(facts: RunFacts) -> RunState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One start of all ranks. ``ended`` says why it was over."""
+    """One start of all ranks."""
 
     number: int
     started: float

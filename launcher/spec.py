@@ -6,11 +6,11 @@ is in the field's name or documentation. Every model refuses keys that it does n
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Annotated, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,40 +22,13 @@ from pydantic import (
 
 from relight.resilience.config import OnUnknown, RestartMode
 
+from .spec_checks import NamedFaults, check_env, check_sbatch
 from .units import check_interval, parse_bytes, parse_duration
 
 DEFAULT_LEAD_S: Final = 60.0
 
 _VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
-_SECRET_ENDINGS: Final = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|(API|ACCESS|PRIVATE|SECRET)_?KEY)$",
-    re.IGNORECASE,
-)
-# sbatch options that relight sets itself, and where the spec says the same thing.
-_OWN_OPTIONS: Final = {
-    "job-name": "name",
-    "nodes": "resources.nodes",
-    "ntasks": "resources.nodes and resources.tasks_per_node",
-    "ntasks-per-node": "resources.tasks_per_node",
-    "cpus-per-task": "resources.cpus_per_task",
-    "gpus-per-node": "resources.gpus_per_node",
-    "mem": "resources.memory",
-    "time": "resources.time",
-    "partition": "resources.partition",
-    "signal": "checkpoint.lead",
-    "chdir": "working_dir",
-    "output": "run_dir",
-    "error": "run_dir",
-    "requeue": "restart.mode",
-    "no-requeue": "restart.mode",
-    "no-kill": "nothing: it is always set",
-    "open-mode": "nothing: it is always append",
-    "array": "nothing: submit one run per task",
-    "wrap": "command",
-    "parsable": "nothing",
-    "test-only": "relight plan",
-}
 
 
 def _text(value: object) -> str:
@@ -190,9 +163,9 @@ class JobSpec(_Section):
     name: Name = "job"
     command: Command
     resources: Resources = Resources()
-    sbatch: dict[str, Line | Literal[True]] = {}
+    sbatch: Annotated[dict[str, Line | Literal[True]], AfterValidator(check_sbatch)] = {}
     setup: list[str] = []
-    env: dict[Variable, Word] = {}
+    env: Annotated[dict[Variable, Word], AfterValidator(check_env)] = {}
     secrets: dict[Variable, SecretFile] = {}
     mpi: Line | None = None
     checkpoint: Checkpoint = Checkpoint()
@@ -211,33 +184,11 @@ class JobSpec(_Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> JobSpec:
-        faults = [*_sbatch_faults(self.sbatch), *_env_faults(self.env)]
         limit_s, lead_s = self.resources.time, self.checkpoint.lead
         if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:
-            faults.append(
+            fault = (
                 f"checkpoint.lead: {lead_s:g} s is more than half of resources.time "
                 f"({limit_s:g} s), so the run would stop before it has done anything"
             )
-        if faults:
-            raise ValueError("\n".join(faults))
+            raise NamedFaults([fault])
         return self
-
-
-def _sbatch_faults(options: dict[str, str | Literal[True]]) -> list[str]:
-    faults = []
-    for option in options:
-        name = option.lstrip("-").replace("_", "-")
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-            faults.append(f"sbatch.{option}: not the long name of an sbatch option")
-        elif name in _OWN_OPTIONS:
-            faults.append(f"sbatch.{option}: set by relight itself; use {_OWN_OPTIONS[name]}")
-    return faults
-
-
-def _env_faults(env: dict[str, str]) -> list[str]:
-    return [
-        f"env.{name}: by its name this is a secret, and env is stored in the run folder; write "
-        f"its value into a file and name that: secrets: {{{name}: {{file: ...}}}}"
-        for name in env
-        if _SECRET_ENDINGS.search(name)
-    ]

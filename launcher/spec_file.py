@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from relight.errors import UsageError
 
 from .spec import JobSpec
+from .spec_checks import NamedFaults
 from .yaml_lines import Lines, YamlFault, read_yaml
 
 if TYPE_CHECKING:
@@ -81,13 +82,14 @@ def parse_spec(text: str, source: str) -> JobSpec:
 
 def _faults(details: ErrorDetails, lines: Lines) -> list[Fault]:
     place = _place(details["loc"], lines)
-    if details["type"] == "value_error" and not details["loc"]:
-        return [_named_fault(line, lines) for line in str(details["ctx"]["error"]).splitlines()]
+    error = details.get("ctx", {}).get("error")
+    if isinstance(error, NamedFaults):
+        return [_named_fault(text, lines) for text in error.faults]
     return [Fault(_line_of(place, lines), _message(details, place))]
 
 
 def _named_fault(text: str, lines: Lines) -> Fault:
-    """A fault found between fields: its text begins with the dotted path that it is about."""
+    """A fault whose text begins with the dotted path that it is about."""
     dotted = text.partition(":")[0]
     return Fault(_line_of(tuple(dotted.split(".")), lines), text)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Record
@@ -203,13 +203,9 @@ def watcher(folder: RunFolder, *, as_json: bool) -> Watcher:
     return LineWatcher(JournalTail(folder), timed_sentence, _flushed(sys.stderr), lambda text: text)
 
 
-def _flushed(stream: object) -> Callable[[str], object]:
-    from typing import TextIO, cast
-
-    out = cast(TextIO, stream)
-
+def _flushed(stream: TextIO) -> Callable[[str], object]:
     def write(line: str) -> None:
-        out.write(line)
-        out.flush()
+        stream.write(line)
+        stream.flush()
 
     return write

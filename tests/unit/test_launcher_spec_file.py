@@ -49,9 +49,11 @@ resources:
 restart:
   mode: automatic
 checkpoint: {interval: 10 stps}
+sbatch: {mem: 3, account: a}
+env: {HF_TOKEN: x}
 """
     )
-    assert [line for line, _ in found] == [1, 4, 5, 6, 8, 9]
+    assert [line for line, _ in found] == [1, 4, 5, 6, 8, 9, 10, 11]
     messages = dict(found)
     assert "unknown key 'nam'; did you mean 'name'?" in messages[1]
     assert "'4' is not a whole number" in messages[4]

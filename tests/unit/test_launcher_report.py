@@ -1,0 +1,150 @@
+"""Status and history from records, and the sentences of the story."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from relight.launcher.clusters.local_front import pretend_nodes
+from relight.launcher.clusters.local_step import tasks_of
+from relight.launcher.report import Presence, RunFacts, RunState, history, status
+from relight.launcher.site import Partition, Site, preemption_warning
+from relight.launcher.story import sentence
+from relight.launcher.watch import Rate, standing
+from relight.resilience.supervise.journal import Kind, Record
+from relight.resilience.supervise.standing import Verdict
+
+FACTS = RunFacts(
+    run_id="lm-0a1b2c",
+    cluster="slurm",
+    run_dir="/r",
+    job_id="8",
+    progress={
+        "attempt": "7.0",
+        "generation": 2,
+        "phase": "running",
+        "step": 40,
+        "nodes": ["n1", "n2"],
+        "excluded": [{"node": "n3", "cause": "node down", "evidence": "silent"}],
+        "last_checkpoint": 20,
+    },
+    verdict=None,
+    presence=Presence.RUNNING,
+    has_started=True,
+)
+
+
+def verdict(state: str) -> Verdict:
+    return Verdict(state=state, exit_code=0, cause="", reason="why", tail=(), time=0.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (FACTS, RunState.RUNNING),
+        (replace(FACTS, presence=Presence.WAITING), RunState.RESTARTING),
+        (replace(FACTS, presence=Presence.WAITING, has_started=False), RunState.PENDING),
+        (replace(FACTS, presence=Presence.ABSENT), RunState.UNKNOWN),
+        (replace(FACTS, presence=Presence.UNKNOWN), RunState.UNKNOWN),
+        (replace(FACTS, verdict=verdict("COMPLETED")), RunState.COMPLETED),
+        (replace(FACTS, verdict=verdict("STOPPED"), presence=Presence.UNKNOWN), RunState.STOPPED),
+        (replace(FACTS, verdict=verdict("OF A LATER VERSION")), RunState.UNKNOWN),
+    ],
+)
+def test_state(facts: RunFacts, state: RunState) -> None:
+    assert status(facts).state is state
+
+
+def test_status_holds_what_was_promised() -> None:
+    told = status(FACTS).to_json()
+    assert told["nodes"] == ("n1", "n2")
+    assert told["excluded"] == ("n3",)
+    assert (told["step"], told["last_checkpoint"], told["job_id"]) == (40, 20, "8")
+
+
+def test_status_before_the_first_attempt() -> None:
+    told = status(replace(FACTS, progress=None, presence=Presence.WAITING, has_started=False))
+    assert (told.state, told.step, told.nodes) == (RunState.PENDING, None, ())
+
+
+def record(time: float, name: str, attempt: str = "7.0", **data: object) -> Record:
+    kind: Kind = "event"
+    return Record(time, kind, name, data, attempt)
+
+
+STORY = [
+    record(1, "AttemptStarted", attempt="7.0", nodes=["n1", "n2"]),
+    record(2, "RanksStarted", generation=1, nodes=["n1", "n2"], world_size=2, restored_step=None),
+    record(3, "CheckpointCommitted", generation=1, step=20),
+    record(4, "RankExited", generation=1, rank=1, node="n2", signal="SIGKILL", code=None),
+    record(5, "ExcludeNode", node="n2", cause="node down", reason="silent"),
+    record(6, "RanksStarted", generation=2, nodes=["n1"], world_size=1, restored_step=20),
+    record(7, "CheckpointCommitted", generation=2, step=40),
+    record(8, "Finish", outcome="RESTARTING", cause="preempted", reason="goes on"),
+    record(9, "AttemptStarted", attempt="8.0", nodes=["n1"]),
+]
+
+
+def test_history() -> None:
+    told = history("lm-0a1b2c", STORY)
+    first, second = told.attempts
+    assert [g.checkpoints for g in first.generations] == [(20,), (40,)]
+    assert [g.restored_step for g in first.generations] == [None, 20]
+    assert (first.outcome, first.cause, first.ended) == ("RESTARTING", "preempted", 8)
+    assert (second.job_id, second.outcome, second.nodes) == ("8", None, ("n1",))
+    assert [(e.node, e.cause, e.evidence) for e in told.excluded] == [("n2", "node down", "silent")]
+    assert "rank 1 on n2 was killed (SIGKILL)" in [happening.text for happening in told.story]
+
+
+def test_history_of_a_run_that_has_not_begun() -> None:
+    assert history("lm-0a1b2c", []).attempts == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("RankExited", {"rank": 0, "code": 0}, None),
+        ("RankExited", {"rank": 0, "code": 75}, None),
+        ("RankExited", {"rank": 0, "signal": "SIGTERM", "stopped": True}, None),
+        ("RankExited", {"rank": 0, "node": "n1", "code": 3}, "rank 0 on n1 exited with 3"),
+        ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
+        ("PreflightFinished", {"bad": {"n2": "disk"}}, "preflight: not fit: n2 (disk)"),
+        ("PreflightFinished", {"job_fault": "all"}, "preflight: all"),
+        ("SomethingOfALaterVersion", {}, None),
+    ],
+)
+def test_sentences(name: str, data: Mapping[str, object], text: str | None) -> None:
+    assert sentence(Record(0.0, "event", name, data)) == text
+
+
+def test_rate_and_standing() -> None:
+    rate = Rate()
+    assert rate.update({"time": 0.0, "step": 0}) is None
+    assert rate.update({"time": 10.0, "step": 20}) == 2.0
+    assert rate.update({"time": 20.0, "step": 5}) is None  # it was restarted
+    assert standing({"phase": "running", "step": 5, "last_checkpoint": 4}, 2.0) == (
+        "running · step 5 (2/s) · last checkpoint: step 4"
+    )
+
+
+def test_pretend_nodes() -> None:
+    assert pretend_nodes(3, frozenset({"node1", "node3"})) == ("node0", "node2", "node4")
+
+
+def test_tasks_are_numbered_node_by_node() -> None:
+    tasks = [(task.number, task.node, task.local_number) for task in tasks_of(["a", "b"], 2)]
+    assert tasks == [(0, "a", 0), (1, "a", 1), (2, "b", 0), (3, "b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "mode", "warned"), [(0, "REQUEUE", True), (60, "REQUEUE", False), (0, "OFF", False)]
+)
+def test_a_short_notice_is_said_at_submission(grace_s: int, mode: str, warned: bool) -> None:
+    low = Partition(
+        name="low", grace_s=grace_s, preempt_mode=mode, state="UP", max_time="1:00", default=True
+    )
+    site = Site(version="22.05", job_requeue=True, kill_wait_s=10, partitions=(low,))
+    assert (preemption_warning(site, None) is not None) is warned
+    assert preemption_warning(site, "elsewhere") is None
