@@ -20,14 +20,14 @@ from .site import PYTHON, RELIGHT, REPOSITORY, Site, eventually
 Spec = dict[str, object]
 
 
-def lm(steps: int = 60, step_time_s: float = 0.1, **more: object) -> Spec:
+def lm(steps: int = 40, step_time_s: float = 0.1, **more: object) -> Spec:
     """The training example: 2 nodes with 2 ranks each, a checkpoint every 10 steps."""
     script = REPOSITORY / "examples" / "train_lm.py"
     command = [str(PYTHON), str(script), "--steps", str(steps), "--step-time", str(step_time_s)]
     return _spec("lm", command, {"env": {"OMP_NUM_THREADS": "1"}, **more})
 
 
-def heat(steps: int = 200, step_time_s: float = 0.05, **more: object) -> Spec:
+def heat(steps: int = 120, step_time_s: float = 0.05, **more: object) -> Spec:
     """The MPI example, likewise."""
     script = REPOSITORY / "examples" / "heat.py"
     command = [str(PYTHON), str(script), "--steps", str(steps), "--size", "64"]
