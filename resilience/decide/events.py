@@ -113,6 +113,15 @@ class SaveFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanksLingered:
+    """Ranks that were told to save and end are still there."""
+
+    generation: int
+    ranks: tuple[int, ...]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCommitted:
     """A checkpoint became valid."""
 
@@ -163,6 +172,7 @@ Event = (
     | NodesProbed
     | StopRequested
     | SaveFailed
+    | RanksLingered
     | CheckpointCommitted
     | CheckpointRefused
     | RestoreImpossible

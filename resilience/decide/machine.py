@@ -32,6 +32,7 @@ from .events import (
     PreflightFinished,
     RankExited,
     RankLost,
+    RanksLingered,
     RanksStarted,
     RanksStopped,
     RestoreImpossible,
@@ -81,6 +82,8 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return _stop_requested(state, event, policy, now)
         case SaveFailed():
             return _save_failed(state, event)
+        case RanksLingered():
+            return _ranks_lingered(state, event)
         case CheckpointCommitted():
             return _checkpoint_committed(state, event)
         case CheckpointRefused():
@@ -262,6 +265,12 @@ def _save_failed(state: State, event: SaveFailed) -> Decision:
     if state.phase is not Phase.STOPPING or state.stop is None:
         return state, ()
     return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
+
+
+def _ranks_lingered(state: State, event: RanksLingered) -> Decision:
+    if state.phase is not Phase.STOPPING or event.generation != state.generation:
+        return state, ()
+    return state, (StopRanks(reason=f"ranks {list(event.ranks)} did not end: {event.detail}"),)
 
 
 # After all ranks have stopped

@@ -66,6 +66,8 @@ class Saves:
         self._last_save = 0.0
         self._pending = False
         self._commits: set[asyncio.Task[None]] = set()
+        self._committed_step = -1
+        self._committed = asyncio.Event()
         self.steps: dict[int, int] = {}
         self.last_seconds: float | None = None
 
@@ -82,6 +84,7 @@ class Saves:
         self.steps.clear()
         self._agreement = None
         self._pending = False
+        self._committed_step = -1
         return await asyncio.to_thread(self._begin, self._incarnation)
 
     def _begin(self, incarnation: Incarnation) -> Restore:
@@ -128,6 +131,17 @@ class Saves:
             self._commits.add(task)
             task.add_done_callback(self._commits.discard)
 
+    async def committed(self, step: int, limit_s: float) -> bool:
+        """Wait for the commit of a step of this generation; False when it took too long."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._committed_step != step:
+                    self._committed.clear()
+                    await self._committed.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def settle(self) -> None:
         """Wait for the commits under way."""
         while self._commits:
@@ -142,6 +156,8 @@ class Saves:
             _log.error("checkpoint of step %d is not committed: %s", step, error)
             return
         self._pending = False
+        self._committed_step = step
+        self._committed.set()
         self._last_save = time.monotonic()
         self.last_seconds = max(receipt.seconds for receipt in receipts)
         self._tell({"type": "committed", "step": step})

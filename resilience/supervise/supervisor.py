@@ -42,6 +42,7 @@ from ..decide.events import (
     AttemptStarted,
     CheckpointRefused,
     Event,
+    RanksLingered,
     RanksStopped,
     RestoreImpossible,
     SaveFailed,
@@ -64,6 +65,7 @@ from .standing import Standing, read_verdict, write_progress, write_verdict
 
 _log: Final = logging.getLogger(__name__)
 _TICK_S: Final = 1.0
+_LINGER_S: Final = 5.0
 
 
 def policy_of(config: RunConfig) -> Policy:
@@ -273,22 +275,34 @@ class Supervisor:
 
     async def _save_and_stop(self, order: SaveAndStop) -> None:
         deadline = Deadline(order.kill_at, self._saves.last_seconds)
+        generation = self._ranks.generation
+        common: int | None = None
         if not self._saves.speaking:
             # A program without the API: it may know what to do on TERM.
             self._ranks.terminate()
         else:
-            reason = await self._order_stop(order, deadline)
-            if reason is not None:
-                self._emit(SaveFailed(step=None, reason=reason))
+            answer = await self._order_stop(order, deadline)
+            if isinstance(answer, str):
+                self._emit(SaveFailed(step=None, reason=answer))
                 return
-        generation = self._ranks.generation
+            common = answer
         self._ranks.let_end()
-        await asyncio.sleep(deadline.left_s(time.time()))
+        detail = await self._time_to_end(common, deadline)
         if self._ranks.alive and self._ranks.generation == generation:
-            self._emit(SaveFailed(step=None, reason="the ranks did not end in the time left"))
+            lingering = tuple(sorted(self._ranks.alive))
+            self._emit(RanksLingered(generation=generation, ranks=lingering, detail=detail))
 
-    async def _order_stop(self, order: SaveAndStop, deadline: Deadline) -> str | None:
-        """Tell all ranks to save one step; the reason when there will be no save."""
+    async def _time_to_end(self, common: int | None, deadline: Deadline) -> str:
+        """Wait for as long as ranks may take; why that is over."""
+        if common is not None and await self._saves.committed(common, deadline.left_s(time.time())):
+            # Some programs hang at their exit, e.g. in the teardown of a process group.
+            await asyncio.sleep(min(_LINGER_S, deadline.left_s(time.time())))
+            return f"step {common} is saved, and {_LINGER_S:.0f} s have passed since"
+        await asyncio.sleep(deadline.left_s(time.time()))
+        return "the time left is over"
+
+    async def _order_stop(self, order: SaveAndStop, deadline: Deadline) -> int | str:
+        """Tell all ranks to save one step; that step, or why there will be no save."""
         absent = sorted(self._ranks.alive - self._saves.steps.keys())
         if absent:
             return f"ranks {absent} have not begun their steps: there is nothing new to save"
@@ -300,7 +314,7 @@ class Supervisor:
         if common is None:
             return "not all ranks answered"
         self._saves.order_stop(common, order.reason)
-        return None
+        return common
 
     async def _probe(self, order: ProbeNodes) -> None:
         self._events.put_nowait(await probe(self._cluster, order.nodes))

@@ -30,6 +30,7 @@ BEAT_S: Final = 1.0
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
 # on by themselves, since others may have been started in their place.
 SILENCE_LIMIT_S: Final = 30.0
+TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
@@ -181,7 +182,9 @@ class Agent:
 
     def _on_wakeup(self) -> None:
         for number_ in self._wakeup.recv(256):
-            if number_ in _REPORTED_SIGNALS:
+            if number_ == signal.SIGTERM and self._silence_s() > TERM_PATIENCE_S:
+                self._running = False
+            elif number_ in _REPORTED_SIGNALS:
                 self._tell({"type": "signalled", "signal": signal.Signals(number_).name})
 
     def _keep_time(self) -> None:
@@ -189,8 +192,11 @@ class Agent:
         if now - self._beaten >= BEAT_S:
             self._beaten = now
             self._tell({"type": "beat"})
-        if now - self._heard > SILENCE_LIMIT_S:
+        if self._silence_s() > SILENCE_LIMIT_S:
             self._running = False
+
+    def _silence_s(self) -> float:
+        return time.monotonic() - self._heard
 
 
 def free_port() -> int:

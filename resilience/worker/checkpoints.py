@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from relight.errors import RelightError
-from relight.resilience.messages import EXIT_FAILED
 from relight.storage.checkpointer import CheckpointDamaged, SaveFailed, load_shard, save_shard
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
-from relight.storage.layout import Incarnation, manifest_path
+from relight.storage.errors import ManifestDamaged
+from relight.storage.layout import Incarnation, manifest_path, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.retention import Keep
 
+from ..messages import EXIT_FAILED
 from .agreement import GatherAll
 from .environment import Environment
 from .line import Line
@@ -77,13 +78,12 @@ class SupervisedCheckpoints:
         self._line = line
 
     def restore(self) -> Restored | None:
-        manifest = self._chosen()
-        if manifest is None:
-            return None
         try:
-            return _read(self._directory, manifest, self._world)
-        except CheckpointDamaged as error:
-            self._line.send({"type": "restore_failed", "step": manifest.step, "reason": str(error)})
+            manifest = self._chosen()
+            return _read(self._directory, manifest, self._world) if manifest else None
+        except (CheckpointDamaged, ManifestDamaged, FileNotFoundError) as error:
+            step = step_of(Path(self._choice or "").parent.name)
+            self._line.send({"type": "restore_failed", "step": step, "reason": str(error)})
             _tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 

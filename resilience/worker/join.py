@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsFloat
 
-from relight.resilience.messages import EXIT_FAILED, EXIT_RESTART, Message
-
+from ..messages import EXIT_FAILED, EXIT_RESTART, Message
 from .agreement import find_agreement
 from .boundary import Boundary, Verdict
 from .environment import Environment, own_interval, read_environment

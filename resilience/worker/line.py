@@ -8,8 +8,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from relight.resilience.messages import Message, decode, encode
-
+from ..messages import Message, decode, encode
 from .errors import AgentUnreachable
 
 # An agent that reads nothing for so long is dead; training must not hang on it.

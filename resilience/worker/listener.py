@@ -7,8 +7,7 @@ import threading
 import time
 from typing import Final
 
-from relight.resilience.messages import number
-
+from ..messages import number
 from .boundary import Boundary
 from .line import Line
 from .signals import StopSignals

@@ -32,6 +32,7 @@ from relight.resilience.decide.events import (
     PreflightFinished,
     RankExited,
     RankLost,
+    RanksLingered,
     RanksStarted,
     RanksStopped,
     RestoreImpossible,
@@ -307,6 +308,16 @@ def test_a_failed_emergency_save_ends_the_ranks() -> None:
     assert "ENOSPC" in order.reason
     _, ignored = tell([*RUNNING, SaveFailed(step=3, reason="ENOSPC")])
     assert ignored == (), "a failed periodic save does not stop the training"
+
+
+def test_ranks_that_hang_after_their_save_are_ended() -> None:
+    lingered = RanksLingered(generation=1, ranks=(1,), detail="step 9 is saved")
+    state, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), lingered])
+    assert isinstance(only(actions), StopRanks)
+    _, actions = tell([RanksStopped(generation=1)], state=state)
+    assert isinstance(only(actions), RequestAllocation)
+    _, ignored = tell([*RUNNING, lingered])
+    assert ignored == ()
 
 
 def test_a_rank_that_crashes_while_saving_ends_the_others() -> None:

@@ -25,6 +25,7 @@ from relight.resilience.decide.events import (
     PreflightFinished,
     RankExited,
     RankLost,
+    RanksLingered,
     RanksStarted,
     RanksStopped,
     RestoreImpossible,
@@ -71,6 +72,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(
         StopRequested, cause=st.sampled_from(StopCause), kill_at=st.just(9.0), evidence=st.just("x")
     ),
+    st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
     st.builds(SaveFailed, step=st.just(1), reason=st.just("x")),
     st.builds(CheckpointCommitted, step=st.integers(0, 9), generation=generations),
     st.builds(CheckpointRefused, step=st.integers(0, 9), reason=st.just("x")),
