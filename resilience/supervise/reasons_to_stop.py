@@ -19,6 +19,8 @@ from ..run_folder import RunFolder
 from .cluster import Cluster, ClusterUnavailable, StopNotice
 
 _log: Final = logging.getLogger(__name__)
+_TRIES: Final = 5  # to learn why a signal came
+_PAUSE_S: Final = 1.0
 _CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
 
 
@@ -39,7 +41,8 @@ class ReasonsToStop:
         self._cancelled = RunFolder(config.run_dir).cancelled
         self._cluster = cluster
         self._emit = emit
-        self._asking = False
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._end_time: float | None = None
 
     def read_end_time(self) -> float | None:
@@ -51,22 +54,38 @@ class ReasonsToStop:
         return self._end_time
 
     async def ask(self, signal_name: str, *, to_supervisor: bool) -> None:
-        """Find out what a signal means."""
-        if self._asking:
+        """Find out what a signal means; while nobody knows, the ranks save and we ask again."""
+        if not self._settled.is_set():
             return
-        self._asking = True
+        self._settled.clear()
         try:
-            if self._cancelled.exists():
-                self._emit(cancelled(time.time()))
-                return
-            notice = await asyncio.to_thread(
-                self._cluster.stop_notice, signal_name, to_supervisor=to_supervisor
-            )
+            for _ in range(_TRIES):
+                if await self._ask_once(signal_name, to_supervisor) is not StopCause.UNKNOWN:
+                    return
+                await asyncio.sleep(_PAUSE_S)
         finally:
-            self._asking = False
+            self._settled.set()
+
+    async def settled(self) -> None:
+        """Wait until it is known, or will not be known, why a signal came."""
+        await self._settled.wait()
+
+    async def _ask_once(self, signal_name: str, to_supervisor: bool) -> StopCause:
+        if self._cancelled.exists():
+            self._emit(cancelled(time.time()))
+            return StopCause.CANCELLED
+        notice = await asyncio.to_thread(
+            self._cluster.stop_notice, signal_name, to_supervisor=to_supervisor
+        )
         if not self._too_early(notice):
-            evidence = f"{signal_name}: {notice.evidence}"
-            self._emit(StopRequested(cause=notice.cause, kill_at=notice.kill_at, evidence=evidence))
+            self._emit(
+                StopRequested(
+                    cause=notice.cause,
+                    kill_at=notice.kill_at,
+                    evidence=f"{signal_name}: {notice.evidence}",
+                )
+            )
+        return notice.cause
 
     def _too_early(self, notice: StopNotice) -> bool:
         """Slurm may warn of the limit a minute early (sbatch(1)); the clock knows better."""

@@ -173,13 +173,15 @@ class Supervisor:
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, RanksStopped):
-            # What was saved last may still be on its way to a commit; decisions count it.
-            self._spawn(self._after_commits(event))
+            # What was saved last may be on its way to a commit, and the answer to why we stop on
+            # its way from the scheduler: the decision that follows needs both.
+            self._spawn(self._when_settled(event))
         else:
             self._events.put_nowait(event)
 
-    async def _after_commits(self, event: Event) -> None:
+    async def _when_settled(self, event: Event) -> None:
         await self._saves.settle()
+        await self._reasons.settled()
         self._events.put_nowait(event)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:

@@ -92,6 +92,8 @@ def test_not_a_job(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "state"),
     [
+        ("SIGNALING", JobState.RUNNING),
+        ("RESIZING", JobState.RUNNING),
         ("RUNNING", JobState.RUNNING),
         ("CANCELLED by 1000", JobState.CANCELLED),
         ("CANCELLED+", JobState.CANCELLED),

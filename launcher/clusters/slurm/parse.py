@@ -47,6 +47,9 @@ _LIVE: Final = frozenset(
         JobState.UNKNOWN,
     }
 )
+# Flags that Slurm prints in place of the base state while they last (22.05: SIGNALING at the start
+# of a preemption's grace, RESIZING after the loss of a node under --no-kill).
+_FLAGS_OF_RUNNING: Final = frozenset({"SIGNALING", "RESIZING", "STOPPED"})
 _DOWN: Final = frozenset({"down", "fail", "failing", "error"})
 _UP: Final = frozenset(
     {"idle", "alloc", "allocated", "mixed", "completing", "draining", "drained", "reserved"}
@@ -180,8 +183,12 @@ def parse_seconds(text: str | None) -> int | None:
 def job_state(text: str | None) -> JobState:
     """A state word; squeue adds flags and ``CANCELLED by 1000`` says who."""
     words = (text or "").replace("+", " ").split()
+    if not words:
+        return JobState.UNKNOWN
+    if words[0] in _FLAGS_OF_RUNNING:
+        return JobState.RUNNING
     try:
-        return JobState(words[0]) if words else JobState.UNKNOWN
+        return JobState(words[0])
     except ValueError:
         return JobState.UNKNOWN
 
