@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from stage.run import Run, Spec, heat, lm
-from stage.site import Site, eventually
+from stage.run import Run, Spec
+from stage.site import Site
 
 UNDISTURBED: dict[str, str] = {}  # it depends on the program alone, not on the site
 
 Program = Callable[..., Spec]
-PROGRAMS = pytest.mark.parametrize("program", [heat, lm], ids=["heat", "lm"])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,8 +56,3 @@ def undisturbed() -> Callable[[Site, Program], str]:
         return UNDISTURBED[name]
 
     return digest
-
-
-def wait_until_idle(site: Site) -> None:
-    """A test begins with a whole cluster."""
-    eventually(site.idle, 60, lambda: site.user("sinfo", "-N", "-l"))

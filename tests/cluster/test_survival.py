@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from stage.run import Run, Spec, heat, lm
-from stage.site import Site, eventually
+from stage.site import Site
+from stage.whole import assert_survived, whole
 
 Program = Callable[..., Spec]
 Undisturbed = Callable[[Site, Program], str]
@@ -17,19 +18,6 @@ PROGRAMS = pytest.mark.parametrize("program", [heat, lm], ids=["heat", "lm"])
 @pytest.fixture
 def site(generous: Site) -> Iterator[Site]:
     yield from whole(generous)
-
-
-def whole(site: Site) -> Iterator[Site]:
-    """A test begins with all nodes idle, and leaves no job behind."""
-    eventually(site.idle, 60, lambda: site.user("sinfo", "-N", "-l"))
-    yield site
-    site.user("scancel", "-u", "mini")
-    eventually(lambda: not site.jobs(), 60, lambda: site.user("squeue"))
-
-
-def assert_survived(run: Run, digest: str) -> None:
-    assert run.finish()["state"] == "COMPLETED", run.story()
-    assert run.digest() == digest, run.story()
 
 
 @PROGRAMS

@@ -1,0 +1,83 @@
+"""The same promises on a site that cancels, does not requeue by default, and keeps no accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from stage.run import Run, Spec, heat, lm
+from stage.site import Site
+from stage.whole import assert_survived, whole
+
+Program = Callable[..., Spec]
+Undisturbed = Callable[[Site, Program], str]
+
+
+@pytest.fixture
+def site(strict: Site) -> Iterator[Site]:
+    yield from whole(strict)
+
+
+@pytest.mark.parametrize("mode", ["successor", "requeue"])
+def test_preemption_in_cancel_mode(site: Site, mode: str, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, heat(restart={"mode": mode}))
+    run.wait_for_checkpoint(10)
+    site.preempt(seconds=1)
+    run.wait_for("Finish")
+    assert run.cause_of_end() == "preempted", run.story()
+    assert_survived(run, digest)
+    assert run.data_of("AllocationArranged")[0]["mode"] == mode
+
+
+def test_preemption_in_cancel_mode_of_a_torch_program(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, lm)
+    run = Run.submit(site, lm())
+    run.wait_for_checkpoint(10)
+    site.preempt(seconds=1)
+    assert_survived(run, digest)
+    assert run.cause_of_end() == "preempted", run.story()
+
+
+def test_power_loss_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, heat())
+    run.wait_for_checkpoint(20)
+    victim = next(node for node in run.nodes() if node != run.batch_node())
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert victim not in run.nodes()
+    finally:
+        site.node("start", victim)
+
+
+def test_power_loss_of_the_batch_host(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, heat())
+    run.wait_for_checkpoint(20)
+    victim = run.batch_node()
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert victim not in run.nodes()
+    finally:
+        site.node("start", victim)
+
+
+def test_time_limit_several_times_over(site: Site, undisturbed: Undisturbed) -> None:
+    """One minute is the shortest limit that Slurm knows; the programs need more than two."""
+    digests = {program: undisturbed(site, program) for program in (heat, lm)}
+    limit = {
+        "resources": {"nodes": 2, "tasks_per_node": 2, "memory": "1GB", "time": "0:01:00"},
+        "checkpoint": {"interval": "10 steps", "lead": "20s"},
+    }
+    runs = {
+        heat: Run.submit(site, heat(step_time_s=0.9, **limit)),
+        lm: Run.submit(site, lm(step_time_s=2.5, **limit)),
+    }
+    for program, run in runs.items():
+        assert_survived(run, digests[program], limit_s=400)
+        causes = [data["cause"] for data in run.data_of("Finish")]
+        assert len(causes) >= 3, run.story()
+        assert set(causes[:-1]) == {"time limit"}, run.story()

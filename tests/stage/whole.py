@@ -1,0 +1,22 @@
+"""What every test of a whole run begins and ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .run import Run
+from .site import Site, eventually
+
+
+def whole(site: Site) -> Iterator[Site]:
+    """A test begins with all nodes idle, and leaves no job behind."""
+    eventually(site.idle, 60, lambda: site.user("sinfo", "-N", "-l"))
+    yield site
+    site.user("scancel", "-u", "mini")
+    eventually(lambda: not site.jobs(), 60, lambda: site.user("squeue"))
+
+
+def assert_survived(run: Run, digest: str, limit_s: float = 180.0) -> None:
+    """The run has completed with the state of an undisturbed one."""
+    assert run.finish(limit_s)["state"] == "COMPLETED", run.story()
+    assert run.digest() == digest, run.story()
