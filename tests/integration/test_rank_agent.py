@@ -1,0 +1,272 @@
+"""A real agent with a real program, against a real channel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from relight.resilience.messages import Message
+from relight.resilience.supervise.channel import Channel, Line
+
+PATIENCE_S = 20.0
+NOISE = (b"\n", b"GET / HTTP/1.0\r\n\r\n", b"{}\n", b'{"type": "hello"}\n', b"\xff" * 99)
+
+
+@dataclass
+class Stage:
+    """A channel, what agents said on it, and one agent process."""
+
+    folder: Path
+    said: list[Message] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.channel = Channel(self._on_message, self._on_lost)
+
+    def _on_message(self, line: Line, message: Message) -> None:
+        self.said.append(message)
+        self.news.set()
+
+    def _on_lost(self, line: Line) -> None:
+        self.lost.append(line.task)
+        self.news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self.news.clear()
+                await self.news.wait()
+
+    async def hear(self, kind: str) -> Message:
+        await self.until(lambda: any(message["type"] == kind for message in self.said))
+        return next(message for message in self.said if message["type"] == kind)
+
+    async def agent(self, step: str = "1", token: str | None = None) -> asyncio.subprocess.Process:
+        if token is not None:
+            (self.folder / "token").write_text(token)
+        env = {
+            **os.environ,
+            "RELIGHT_TASK": "0",
+            "RELIGHT_LOCAL_TASK": "0",
+            "RELIGHT_NODE": "here",
+            "RELIGHT_CHANNEL": f"127.0.0.1:{self.port}",
+            "RELIGHT_TOKEN_FILE": str(self.folder / "token"),
+            "RELIGHT_STEP": step,
+        }
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "relight.resilience.worker.agent", env=env
+        )
+
+    def start(self, code: str, *arguments: str, **more: object) -> None:
+        self.channel.lines[0].send(
+            {
+                "type": "start",
+                "generation": 1,
+                "argv": [sys.executable, "-c", code, *arguments],
+                "cwd": str(self.folder),
+                "env": {"GREETING": "hello"},
+                "secret_files": {},
+                "log": str(self.folder / "logs" / "0.log"),
+                **more,
+            }
+        )
+
+    def log(self) -> str:
+        return (self.folder / "logs" / "0.log").read_text()
+
+
+@asynccontextmanager
+async def stage(folder: Path) -> AsyncIterator[Stage]:
+    made = Stage(folder)
+    made.port = await made.channel.open(folder / "token")
+    made.channel.expect("1")
+    try:
+        yield made
+    finally:
+        await made.channel.close()
+
+
+def play(scene: Callable[[Stage], Coroutine[object, object, None]], folder: Path) -> None:
+    async def whole() -> None:
+        async with stage(folder) as made:
+            await scene(made)
+
+    asyncio.run(whole())
+
+
+async def gone(agent: asyncio.subprocess.Process) -> int:
+    return await asyncio.wait_for(agent.wait(), PATIENCE_S)
+
+
+def test_a_program_runs_and_its_end_is_reported(tmp_path: Path) -> None:
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        hello = await made.hear("hello")
+        assert (hello["task"], hello["node"]) == (0, "here")
+        made.start("import os; print(os.environ['GREETING']); raise SystemExit(3)")
+        end = await made.hear("exited")
+        assert (end["code"], end["signal"], end["stopped"]) == (3, None, False)
+        assert end["tail"] == ["hello"]
+        made.channel.broadcast({"type": "quit"})
+        assert await gone(agent) == 0
+
+    play(scene, tmp_path)
+
+
+def test_a_stop_ends_the_program_and_all_it_started(tmp_path: Path) -> None:
+    """Also a grandchild in a session of its own, which no signal to a group can reach."""
+    code = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start(code)
+        await made.hear("started")
+        process = psutil.Process(agent.pid)
+        async with asyncio.timeout(PATIENCE_S):
+            while "ready" not in made.log():
+                await asyncio.sleep(0.02)
+        family = process.children(recursive=True)
+        assert len(family) == 2
+        made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
+        end = await made.hear("exited")
+        assert (end["signal"], end["stopped"]) == ("SIGKILL", True)
+        _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+        assert alive == []
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_signals_reach_the_supervisor_and_not_the_program(tmp_path: Path) -> None:
+    """TERM and USR1 to both before the program has a handler, as proctrack/linuxproc does it."""
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("import sys; print('up', flush=True); sys.stdin = open('go'); sys.stdin.read()")
+        os.mkfifo(tmp_path / "go")
+        program = (await made.hear("started"))["pid"]
+        assert isinstance(program, int)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            os.kill(program, number)
+            os.kill(agent.pid, number)
+        await made.until(
+            lambda: {message.get("signal") for message in made.said} >= {"SIGTERM", "SIGUSR1"}
+        )
+        writer = await asyncio.to_thread(os.open, tmp_path / "go", os.O_WRONLY)
+        os.close(writer)
+        end = await made.hear("exited")
+        assert end["code"] == 0, "the signals did not end it"
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_a_program_that_cannot_be_started_has_ended_with_127(tmp_path: Path) -> None:
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("", argv=["/no/such/program"])
+        end = await made.hear("exited")
+        assert end["code"] == 127
+        assert "/no/such/program" in str(end["tail"])
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_secrets_are_read_where_they_are_used(tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("xyzzy\n")
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("import os; print(len(os.environ['KEY']))", secret_files={"KEY": str(secret)})
+        assert (await made.hear("exited"))["tail"] == ["5"]
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_the_program_does_not_outlive_a_killed_agent(tmp_path: Path) -> None:
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("import time; time.sleep(600)")
+        program = (await made.hear("started"))["pid"]
+        assert isinstance(program, int)
+        process = psutil.Process(program)
+        agent.kill()
+        await made.until(lambda: made.lost == [0])
+        await asyncio.to_thread(process.wait, PATIENCE_S)
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_the_agent_and_the_program_end_when_the_supervisor_is_gone(tmp_path: Path) -> None:
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("import time; time.sleep(600)")
+        program = (await made.hear("started"))["pid"]
+        assert isinstance(program, int)
+        process = psutil.Process(program)
+        await made.channel.close()
+        assert await gone(agent) == 0
+        assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+    play(scene, tmp_path)
+
+
+@pytest.mark.parametrize(("step", "token"), [("2", None), ("1", "guessed")])
+def test_who_is_not_of_this_step_or_has_no_token_is_turned_away(
+    tmp_path: Path, step: str, token: str | None
+) -> None:
+    async def scene(made: Stage) -> None:
+        agent = await made.agent(step, token)
+        await gone(agent)
+        assert made.said == []
+        assert made.channel.lines == {}
+
+    play(scene, tmp_path)
+
+
+def test_noise_on_the_port_harms_nobody(tmp_path: Path) -> None:
+    async def scene(made: Stage) -> None:
+        for noise in NOISE:
+            with (
+                socket.create_connection(("127.0.0.1", made.port)) as stranger,
+                suppress(OSError),
+            ):
+                stranger.sendall(noise)
+        agent = await made.agent()
+        await made.hear("hello")
+        assert len(made.channel.lines) == 1
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
