@@ -24,7 +24,7 @@ from .cluster import Allocation, Cluster, StepRequest
 from .world import World
 
 CONNECT_LIMIT_S: Final = 60.0
-SILENT_LIMIT_S: Final = 6.0
+SILENT_LIMIT_S: Final = 5.0
 KILL_LIMIT_S: Final = 10.0
 
 

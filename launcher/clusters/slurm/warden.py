@@ -32,8 +32,8 @@ from .parse import JobFacts, JobState, node_condition
 from .restart import Rearrangement
 
 _WARDENS: Final = 2
-_LOOK_S: Final = 5.0
-_STALE_S: Final = 20.0  # the supervisor writes every second
+_LOOK_S: Final = 2.0
+_STALE_S: Final = 10.0  # the supervisor writes every second; Slurm has the last word anyway
 
 
 @contextmanager
