@@ -42,7 +42,6 @@ from ..decide.events import (
     AttemptStarted,
     CheckpointRefused,
     Event,
-    RanksLingered,
     RanksStopped,
     RestoreImpossible,
     SaveFailed,
@@ -55,17 +54,16 @@ from ..decide.state import Phase, State
 from ..messages import Message, number
 from ..run_folder import RunFolder
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
-from .deadline import Deadline
 from .journal import JournalWriter, read_journals
 from .nodes import probe, run_preflight
 from .ranks import Ranks
 from .reasons_to_stop import ReasonsToStop, cancelled
+from .save_and_stop import save_and_stop
 from .saves import Saves
 from .standing import Standing, read_verdict, write_progress, write_verdict
 
 _log: Final = logging.getLogger(__name__)
 _TICK_S: Final = 1.0
-_LINGER_S: Final = 5.0
 
 
 def policy_of(config: RunConfig) -> Policy:
@@ -241,7 +239,7 @@ class Supervisor:
                     self._start.cancel()
                 self._spawn(self._ranks.stop())
             case SaveAndStop():
-                self._spawn(self._save_and_stop(action))
+                self._spawn(save_and_stop(action, self._ranks, self._saves, self._emit))
             case ProbeNodes():
                 self._spawn(self._probe(action))
             case SetCheckpointAside():
@@ -274,49 +272,6 @@ class Supervisor:
             self._emit(StartFailed(generation=order.generation, missing=(), detail=detail))
             return
         await self._ranks.start(order, restore.manifest, restore.step)
-
-    async def _save_and_stop(self, order: SaveAndStop) -> None:
-        deadline = Deadline(order.kill_at, self._saves.last_seconds)
-        generation = self._ranks.generation
-        common: int | None = None
-        if not self._saves.speaking:
-            # A program without the API: it may know what to do on TERM.
-            self._ranks.terminate()
-        else:
-            answer = await self._order_stop(order, deadline)
-            if isinstance(answer, str):
-                self._emit(SaveFailed(step=None, reason=answer))
-                return
-            common = answer
-        self._ranks.let_end()
-        detail = await self._time_to_end(common, deadline)
-        if self._ranks.alive and self._ranks.generation == generation:
-            lingering = tuple(sorted(self._ranks.alive))
-            self._emit(RanksLingered(generation=generation, ranks=lingering, detail=detail))
-
-    async def _time_to_end(self, common: int | None, deadline: Deadline) -> str:
-        """Wait for as long as ranks may take; why that is over."""
-        if common is not None and await self._saves.committed(common, deadline.left_s(time.time())):
-            # Some programs hang at their exit, e.g. in the teardown of a process group.
-            await asyncio.sleep(min(_LINGER_S, deadline.left_s(time.time())))
-            return f"step {common} is saved, and {_LINGER_S:.0f} s have passed since"
-        await asyncio.sleep(deadline.left_s(time.time()))
-        return "the time left is over"
-
-    async def _order_stop(self, order: SaveAndStop, deadline: Deadline) -> int | str:
-        """Tell all ranks to save one step; that step, or why there will be no save."""
-        absent = sorted(self._ranks.alive - self._saves.steps.keys())
-        if absent:
-            return f"ranks {absent} have not begun their steps: there is nothing new to save"
-        if not deadline.fits(time.time()):
-            return (
-                f"a save takes {deadline.need_s:.1f} s, {deadline.left_s(time.time()):.1f} s left"
-            )
-        common = await self._saves.agree(self._ranks.alive, deadline.answer_limit_s(time.time()))
-        if common is None:
-            return "not all ranks answered"
-        self._saves.order_stop(common, order.reason)
-        return common
 
     async def _probe(self, order: ProbeNodes) -> None:
         self._events.put_nowait(await probe(self._cluster, order.nodes))

@@ -1,0 +1,65 @@
+"""The emergency save: all ranks save one common step and end, within the time that is left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..decide.actions import SaveAndStop
+from ..decide.events import Event, RanksLingered, SaveFailed
+from .deadline import Deadline
+from .ranks import Ranks
+from .saves import Saves
+
+_LINGER_S: Final = 5.0
+
+
+async def save_and_stop(
+    order: SaveAndStop, ranks: Ranks, saves: Saves, emit: Callable[[Event], None]
+) -> None:
+    """Reports SaveFailed or RanksLingered; when all goes well RanksStopped is all there is."""
+    deadline = Deadline(order.kill_at, saves.last_seconds)
+    generation = ranks.generation
+    common: int | None = None
+    if not saves.speaking:
+        # A program without the API: it may know what to do on TERM.
+        ranks.terminate()
+    else:
+        answer = await _order_stop(order, deadline, ranks, saves)
+        if isinstance(answer, str):
+            emit(SaveFailed(step=None, reason=answer))
+            return
+        common = answer
+    ranks.let_end()
+    detail = await _time_to_end(common, deadline, saves)
+    if ranks.alive and ranks.generation == generation:
+        lingering = tuple(sorted(ranks.alive))
+        emit(RanksLingered(generation=generation, ranks=lingering, detail=detail))
+
+
+async def _order_stop(
+    order: SaveAndStop, deadline: Deadline, ranks: Ranks, saves: Saves
+) -> int | str:
+    """Tell all ranks to save one step; that step, or why there will be no save."""
+    absent = sorted(ranks.alive - saves.steps.keys())
+    if absent:
+        return f"ranks {absent} have not begun their steps: there is nothing new to save"
+    if not deadline.fits(time.time()):
+        return f"a save takes {deadline.need_s:.1f} s, {deadline.left_s(time.time()):.1f} s left"
+    common = await saves.agree(ranks.alive, deadline.answer_limit_s(time.time()))
+    if common is None:
+        return "not all ranks answered"
+    saves.order_stop(common, order.reason)
+    return common
+
+
+async def _time_to_end(common: int | None, deadline: Deadline, saves: Saves) -> str:
+    """Wait for as long as ranks may take; why that is over."""
+    if common is not None and await saves.committed(common, deadline.left_s(time.time())):
+        # Some programs hang at their exit, e.g. in the teardown of a process group.
+        await asyncio.sleep(min(_LINGER_S, deadline.left_s(time.time())))
+        return f"step {common} is saved, and {_LINGER_S:.0f} s have passed since"
+    await asyncio.sleep(deadline.left_s(time.time()))
+    return "the time left is over"
