@@ -234,9 +234,10 @@ def _stop_requested(state: State, event: StopRequested, policy: Policy, now: flo
     stop = Stop(cause=event.cause, kill_at=event.kill_at, evidence=event.evidence)
     if earlier is not None and not _outranks(stop, earlier):
         return state, ()
-    state = replace(state, stop=stop)
     if state.phase is Phase.MOVING:
-        return state, ()
+        # Our own request for a new allocation may bring signals; only a cancel changes anything.
+        return (replace(state, stop=stop) if stop.cause is StopCause.CANCELLED else state), ()
+    state = replace(state, stop=stop)
     if state.phase is Phase.RUNNING:
         order = SaveAndStop(cause=stop.cause, kill_at=stop.kill_at, reason=stop.evidence)
         return replace(state, phase=Phase.STOPPING), (order,)

@@ -48,11 +48,11 @@ async def _order_stop(
         return f"ranks {absent} have not begun their steps: there is nothing new to save"
     if not deadline.fits(time.time()):
         return f"a save takes {deadline.need_s:.1f} s, {deadline.left_s(time.time()):.1f} s left"
-    common = await saves.agree(ranks.alive, deadline.answer_limit_s(time.time()))
-    if common is None:
-        return "not all ranks answered"
-    saves.order_stop(common, order.reason)
-    return common
+    agreement = await saves.agree(ranks.alive, deadline.answer_limit_s(time.time()))
+    if agreement.step is None:
+        return f"ranks {list(agreement.missing)} did not answer"
+    saves.order_stop(agreement, order.reason)
+    return agreement.step
 
 
 async def _time_to_end(common: int | None, deadline: Deadline, saves: Saves) -> str:

@@ -60,8 +60,7 @@ class Saves:
         self._epoch = 0
         self._receipts: dict[int, dict[int, Receipt]] = defaultdict(dict)
         self._joined: set[int] = set()
-        self._agreement: Agreement | None = None
-        self._agreed = asyncio.Event()
+        self._agreements: dict[int, tuple[Agreement, asyncio.Event]] = {}
         self._asks = 0
         self._last_save = 0.0
         self._pending = False
@@ -82,7 +81,7 @@ class Saves:
         self._receipts.clear()
         self._joined.clear()
         self.steps.clear()
-        self._agreement = None
+        self._agreements.clear()
         self._pending = False
         self._committed_step = -1
         return await asyncio.to_thread(self._begin, self._incarnation)
@@ -112,11 +111,12 @@ class Saves:
         self._last_save = time.monotonic()
 
     def held(self, rank: int, message: Message) -> None:
-        agreement = self._agreement
-        if agreement is None or message.get("ask") != agreement.ask:
+        known = self._agreements.get(number(message, "ask"))
+        if known is None:
             return
+        agreement, agreed = known
         if agreement.answer(rank, number(message, "step")) is not None:
-            self._agreed.set()
+            agreed.set()
 
     def saved(self, message: Message) -> None:
         """Note a receipt; with the last one of its step the checkpoint becomes valid."""
@@ -179,22 +179,23 @@ class Saves:
 
     # One common step
 
-    async def agree(self, ranks: frozenset[int], limit_s: float) -> int | None:
-        """The step that all ranks will save; None when not all of them answered in time."""
+    async def agree(self, ranks: frozenset[int], limit_s: float) -> Agreement:
+        """Ask all ranks for a common step; without one when not all of them answered in time."""
         self._asks += 1
-        self._agreement = Agreement(self._asks, ranks)
-        self._agreed.clear()
-        self._tell({"type": "hold", "ask": self._asks})
+        agreement, agreed = Agreement(self._asks, ranks), asyncio.Event()
+        self._agreements[agreement.ask] = agreement, agreed
+        self._tell({"type": "hold", "ask": agreement.ask})
         try:
-            await asyncio.wait_for(self._agreed.wait(), limit_s)
+            await asyncio.wait_for(agreed.wait(), limit_s)
         except TimeoutError:
-            _log.warning("ranks %s did not answer", self._agreement.missing)
-            self._tell({"type": "release", "ask": self._asks})
-            return None
-        return self._agreement.step
+            self._tell({"type": "release", "ask": agreement.ask})
+        finally:
+            self._agreements.pop(agreement.ask, None)
+        return agreement
 
-    def order_stop(self, step: int, reason: str) -> None:
-        self._tell({"type": "stop_at", "ask": self._asks, "step": step, "reason": reason})
+    def order_stop(self, agreement: Agreement, reason: str) -> None:
+        order = {"type": "stop_at", "ask": agreement.ask, "step": agreement.step}
+        self._tell({**order, "reason": reason})
 
     @property
     def due(self) -> bool:
@@ -206,14 +207,14 @@ class Saves:
     async def order_save(self, ranks: frozenset[int]) -> None:
         """Let all ranks save the next common step and go on."""
         self._pending = True
-        step = await self.agree(ranks, ANSWER_LIMIT_S)
-        if step is None:
-            self._pending = False
-            self._last_save = time.monotonic()  # not again at once
+        agreement = await self.agree(ranks, ANSWER_LIMIT_S)
+        if agreement.step is None:
+            _log.warning("no save: ranks %s did not answer", agreement.missing)
+            self.failed()
             return
-        self._tell({"type": "save_at", "ask": self._asks, "step": step})
+        self._tell({"type": "save_at", "ask": agreement.ask, "step": agreement.step})
 
     def failed(self) -> None:
-        """A rank could not save: the step will not be complete."""
+        """There will be no checkpoint of this step; the next one is due an interval later."""
         self._pending = False
         self._last_save = time.monotonic()

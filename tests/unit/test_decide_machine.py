@@ -274,6 +274,15 @@ def test_a_cancel_while_a_new_allocation_is_arranged_takes_it_back() -> None:
     assert [type(action) for action in actions] == [Withdraw, Finish]
 
 
+def test_signals_that_our_own_requeue_brings_do_not_change_the_cause() -> None:
+    moving: list[Event] = [*RUNNING, stop(StopCause.PREEMPTED), RanksStopped(generation=1)]
+    arranged = AllocationArranged(mode="requeue", job_id="7")
+    _, actions = tell([*moving, stop(StopCause.REQUEUED), arranged])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert (end.outcome, end.cause) == (Outcome.RESTARTING, "preempted")
+
+
 def test_a_stop_nobody_explains_is_not_restarted_on_our_word() -> None:
     _, actions = tell([*RUNNING, stop(StopCause.UNKNOWN), RanksStopped(generation=1)])
     end = only(actions)
