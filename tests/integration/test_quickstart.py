@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 HOME = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What ``scripts/quickstart`` does once relight is installed."""
