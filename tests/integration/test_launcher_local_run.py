@@ -192,6 +192,62 @@ def test_a_failing_setup_line(home: Path, tmp_path: Path) -> None:
     assert "line 1 of setup failed" in str(status["reason"])
 
 
+def test_saves_by_the_clock_are_of_one_step_on_all_ranks(home: Path, spec: Path) -> None:
+    spec.write_text(spec.read_text().replace("20 steps", "0.3s"))
+    run = Run(home, str(spec))
+    assert run.end()[0] == 0
+    listed = json.loads(run.relight("ckpt", "ls", run.folder.name, "--json"))["checkpoints"]
+    assert len(listed) > 1, "more than the one at the end"
+    assert {entry["condition"] for entry in listed} == {"valid"}
+
+
+def _damage(checkpoint: Path) -> None:
+    """Flip a bit in the middle of rank 1's shard."""
+    (shard,) = checkpoint.glob("*/shard-00001.h5")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+
+
+def test_all_ranks_fall_back_past_a_damaged_checkpoint(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint(40)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 75
+    newest = max(run.folder.glob("checkpoints/0*"))
+    _damage(newest)
+    assert Run(home, "--resume", run.folder.name).end()[0] == 0
+    assert run.relight("logs", run.folder.name).count(DIGEST) == 2
+    history = run.relight("history", run.folder.name)
+    assert f"{int(newest.name)}" in history
+    assert "shard-00001.h5" in history, "the damage is named"
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_stops(home: Path, spec: Path) -> None:
+    """Never a silent start from scratch."""
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint(40)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end()[0] == 75
+    for checkpoint in run.folder.glob("checkpoints/0*"):
+        _damage(checkpoint)
+    assert Run(home, "--resume", run.folder.name).end()[0] == 93
+    assert run.status()["state"] == "STOPPED"
+    assert DIGEST not in run.relight("logs", run.folder.name)
+
+
+def test_a_killed_supervisor_leaves_a_state_to_go_on_from(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint(20)
+    family = psutil.Process(run.process.pid).children(recursive=True)
+    _supervisor(run).kill()
+    assert run.end()[0] == 1
+    _, left = psutil.wait_procs(family, timeout=PATIENCE_S)
+    assert left == [], "the ranks do not go on without anybody in charge"
+    assert Run(home, "--resume", run.folder.name).end()[0] == 0
+    assert run.relight("logs", run.folder.name).count(DIGEST) == 2
+
+
 def _supervisor(run: Run) -> psutil.Process:
     (supervisor,) = psutil.Process(run.process.pid).children()
     return supervisor
