@@ -71,8 +71,8 @@ def test_time_limit_several_times_over(site: Site, undisturbed: Undisturbed) -> 
     resources = {"nodes": 2, "tasks_per_node": 2, "memory": "1GB", "time": "0:01:00"}
     checkpoint = {"interval": "10 steps", "lead": "20s"}
     runs = {
-        heat: Run.submit(site, heat(step_time_s=0.9, resources=resources, checkpoint=checkpoint)),
-        lm: Run.submit(site, lm(step_time_s=2.5, resources=resources, checkpoint=checkpoint)),
+        heat: Run.submit(site, heat(step_time_s=0.75, resources=resources, checkpoint=checkpoint)),
+        lm: Run.submit(site, lm(step_time_s=2.0, resources=resources, checkpoint=checkpoint)),
     }
     for program, run in runs.items():
         assert_survived(run, digests[program], limit_s=400)
