@@ -14,7 +14,7 @@ from relight.resilience.run_folder import RunFolder
 
 from .render import SbatchOption, ScriptValues, render_script
 from .spec import JobSpec
-from .units import slurm_memory, slurm_time
+from .units import parse_duration, slurm_memory, slurm_time
 
 ClusterKind = Literal["slurm", "local"]
 
@@ -103,6 +103,8 @@ def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             failures=restart.failures,
             no_progress=restart.no_progress,
             walltime_s=restart.walltime,
+            watch_hangs=restart.hang != "off",
+            hang_s=None if restart.hang in ("auto", "off") else parse_duration(restart.hang),
         ),
         health=HealthConfig(
             preflight=health.preflight == "default",

@@ -45,6 +45,13 @@ def _seconds(value: object) -> float:
     return parse_duration(_text(value))
 
 
+def _hang_limit(value: object) -> str:
+    text = _text(value)
+    if text not in ("auto", "off"):
+        parse_duration(text)
+    return text
+
+
 def _interval(value: object) -> str:
     return check_interval(_text(value))
 
@@ -85,6 +92,7 @@ _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
 Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(_WITH_UNIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_WITH_UNIT)]
 Interval = Annotated[str, BeforeValidator(_interval)]
+HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
 Command = Annotated[
@@ -138,6 +146,7 @@ class RestartRules(_Section):
     failures: CountOrNone = 3
     no_progress: Count = 3
     walltime: Seconds | None = None
+    hang: HangLimit = "auto"
 
 
 class Health(_Section):

@@ -56,6 +56,15 @@ def _rank_exited(data: Data) -> str | None:
     return f"{rank} was killed ({signal})" if signal else f"{rank} exited with {data.get('code')}"
 
 
+def _finish(data: Data) -> str:
+    """With the last words of the rank that failed, unless all went well."""
+    text = f"{data.get('outcome')}: {data.get('reason')}"
+    tail = data.get("tail")
+    if data.get("outcome") not in ("FAILED", "STOPPED") or not isinstance(tail, list):
+        return text
+    return "".join([text, *(f"\n      | {line}" for line in tail)])
+
+
 def _checkpoint_committed(data: Data) -> str:
     return f"checkpoint of step {data.get('step')}"
 
@@ -67,6 +76,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "StartFailed": lambda d: f"the ranks did not start: {d.get('detail')}",
     "RankExited": _rank_exited,
     "RankLost": lambda d: f"rank {d.get('rank')} on {d.get('node')} is lost: {d.get('detail')}",
+    "RanksHung": lambda d: f"hang: {d.get('detail')}; ranks {_names(d.get('ranks'))} are behind",
     "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
     "CheckpointCommitted": _checkpoint_committed,
@@ -77,5 +87,5 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "StartRanks": lambda d: f"starting ranks: {d.get('reason')}",
     "ExcludeNode": lambda d: f"{d.get('node')} is avoided from now on: {d.get('reason')}",
     "RequestAllocation": lambda d: f"asking for new nodes: {d.get('reason')}",
-    "Finish": lambda d: f"{d.get('outcome')}: {d.get('reason')}",
+    "Finish": _finish,
 }

@@ -41,6 +41,8 @@ class RestartConfig:
     failures: int = 3
     no_progress: int = 3
     walltime_s: float | None = None
+    watch_hangs: bool = True
+    hang_s: float | None = None  # how long no step may be done; None: learned from the steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ supervisor → agent
     ``need_port``  nothing
     ``start``      generation, argv, cwd, env, secret_files, log: start the program
     ``stop``       generation, signal, grace_s: end the program's process group
+    ``stacks``     generation: let the programs print their stacks
     ``rank``       body: to be relayed to the program
     ``quit``       nothing: end, after the program has ended
 
@@ -25,6 +26,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``restore_failed``  step, reason: the checkpoint is damaged; the program exits
     ``beat``       step
     ``held``       ask, step: the answer to ``hold``
+    ``entered``    section, limit_s or null: no steps for a while
+    ``left``       section
     ``saved``      receipt: a shard is durable
     ``save_failed``  step, reason, errno or null
     ``signalled``  signal: the program was sent this signal

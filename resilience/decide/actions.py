@@ -44,9 +44,10 @@ class SaveAndStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRanks:
-    """End all ranks now, without a save."""
+    """End all ranks now, without a save; with ``stacks`` they first say where they are."""
 
     reason: str
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

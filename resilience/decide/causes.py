@@ -32,5 +32,6 @@ class FaultCause(StrEnum):
     NODE_SUSPECT = "node suspect"
     NODE_DOWN = "node down"
     START_FAILED = "start failed"
+    HANG = "hang"
     CHECKPOINT_DAMAGED = "checkpoint damaged"
     SUPERVISOR_LOST = "supervisor lost"

@@ -81,6 +81,16 @@ class RankLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanksHung:
+    """The ranks do no steps any more; ``ranks`` are those that are behind, on ``nodes``."""
+
+    generation: int
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStopped:
     """No rank of this generation runs any more, as far as anybody can tell."""
 
@@ -168,6 +178,7 @@ Event = (
     | StartFailed
     | RankExited
     | RankLost
+    | RanksHung
     | RanksStopped
     | NodesProbed
     | StopRequested

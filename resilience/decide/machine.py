@@ -32,6 +32,7 @@ from .events import (
     PreflightFinished,
     RankExited,
     RankLost,
+    RanksHung,
     RanksLingered,
     RanksStarted,
     RanksStopped,
@@ -74,6 +75,8 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return _rank_exited(state, event, policy)
         case RankLost():
             return _rank_lost(state, event)
+        case RanksHung():
+            return _ranks_hung(state, event)
         case RanksStopped():
             return _ranks_stopped(state, policy, now)
         case NodesProbed():
@@ -200,6 +203,22 @@ def _rank_lost(state: State, event: RankLost) -> Decision:
     if state.phase is Phase.STOPPING and state.stop is None:
         return lost, ()
     return replace(lost, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+
+
+def _ranks_hung(state: State, event: RanksHung) -> Decision:
+    if state.phase is not Phase.RUNNING or event.generation != state.generation:
+        return state, ()
+    who = f"ranks {list(event.ranks)} on {', '.join(event.nodes)}"
+    fault = Fault(
+        cause=FaultCause.HANG,
+        rank=event.ranks[0] if len(event.ranks) == 1 else None,
+        node=event.nodes[0] if len(event.nodes) == 1 else None,
+        evidence=f"{event.detail}; behind: {who}",
+    )
+    # One node that is behind all others may be sick; a hang everywhere says nothing of nodes.
+    suspects = event.nodes if len(event.nodes) == 1 < len(state.active) else ()
+    hung = replace(state, phase=Phase.STOPPING, fault=fault, suspects=suspects)
+    return hung, (StopRanks(reason=fault.evidence, stacks=True),)
 
 
 def _checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from .world import World
 CONNECT_LIMIT_S: Final = 60.0
 SILENT_LIMIT_S: Final = 5.0
 KILL_LIMIT_S: Final = 10.0
+STACKS_S: Final = 2.0  # for programs to print where they are
 
 
 class Ranks:
@@ -63,6 +64,10 @@ class Ranks:
     def alive(self) -> frozenset[int]:
         """The ranks whose program runs, as far as is known."""
         return frozenset(self._alive)
+
+    def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
+        """The nodes that carry these ranks."""
+        return tuple(dict.fromkeys(self._alive[rank] for rank in ranks if rank in self._alive))
 
     async def open(self) -> None:
         """Listen for agents."""
@@ -212,9 +217,12 @@ class Ranks:
 
     # Stop
 
-    async def stop(self) -> None:
+    async def stop(self, *, stacks: bool) -> None:
         """Kill all programs of the generation; RanksStopped follows, whatever the nodes do."""
         self._stopping = True
+        if stacks:
+            self.tell({"type": "stacks", "generation": self.generation})
+            await asyncio.sleep(STACKS_S)
         self.tell({"type": "stop", "generation": self.generation, "signal": "SIGKILL"})
         self._report_if_empty()
         generation = self.generation

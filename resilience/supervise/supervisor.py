@@ -42,6 +42,7 @@ from ..decide.events import (
     AttemptStarted,
     CheckpointRefused,
     Event,
+    RanksHung,
     RanksStopped,
     RestoreImpossible,
     SaveFailed,
@@ -56,6 +57,7 @@ from ..run_folder import RunFolder
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
 from .journal import JournalWriter, read_journals
 from .nodes import probe, run_preflight
+from .pace import Pace
 from .ranks import Ranks
 from .reasons_to_stop import ReasonsToStop, cancelled
 from .save_and_stop import save_and_stop
@@ -122,6 +124,7 @@ class Supervisor:
             lambda name: self._on_signal(name, to_supervisor=False),
         )
         self._reasons = ReasonsToStop(config, cluster, self._emit)
+        self._pace = Pace(config.restart, config.world_size)
 
     async def run(self) -> int:
         """Serve events until the machine says finish."""
@@ -237,7 +240,7 @@ class Supervisor:
             case StopRanks():
                 if self._start is not None:
                     self._start.cancel()
-                self._spawn(self._ranks.stop())
+                self._spawn(self._ranks.stop(stacks=action.stacks))
             case SaveAndStop():
                 self._spawn(save_and_stop(action, self._ranks, self._saves, self._emit))
             case ProbeNodes():
@@ -271,6 +274,7 @@ class Supervisor:
             self._ranks.generation = order.generation
             self._emit(StartFailed(generation=order.generation, missing=(), detail=detail))
             return
+        self._pace.begin(time.monotonic())
         await self._ranks.start(order, restore.manifest, restore.step)
 
     async def _probe(self, order: ProbeNodes) -> None:
@@ -299,6 +303,7 @@ class Supervisor:
     # Ranks' words
 
     def _on_word(self, rank: int, body: Message) -> None:
+        self._pace.on_word(rank, body, time.monotonic())
         match body["type"]:
             case "joined":
                 self._saves.joined(rank)
@@ -328,10 +333,24 @@ class Supervisor:
         while True:
             await asyncio.sleep(_TICK_S)
             self._ranks.look_for_silence()
+            self._look_for_hangs()
             if self._state.phase is Phase.RUNNING and self._saves.due:
                 self._spawn(self._saves.order_save(self._ranks.alive))
             await self._reasons.look(self._state.stop)
             self._show()
+
+    def _look_for_hangs(self) -> None:
+        hang = self._pace.hang(time.monotonic())
+        if hang is not None and self._state.phase is Phase.RUNNING:
+            self._pace.begin(time.monotonic())  # said once
+            self._emit(
+                RanksHung(
+                    generation=self._state.generation,
+                    ranks=hang.ranks,
+                    nodes=self._ranks.nodes_of(hang.ranks),
+                    detail=hang.detail,
+                )
+            )
 
     def _show(self) -> None:
         standing = Standing(

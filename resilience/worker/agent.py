@@ -64,6 +64,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._programs: list[Lines] = []
         self._program: Program | None = None
+        self._joined: list[int] = []
         self._heard = time.monotonic()
         self._beaten = 0.0
         self._running = True
@@ -116,6 +117,8 @@ class Agent:
             case "stop":
                 if self._program is not None and self._program.generation == order["generation"]:
                     self._program.end(signal.Signals[text(order, "signal")])
+            case "stacks":
+                self._show_stacks()
             case "rank":
                 self._relay(order["body"])
             case "quit":
@@ -156,7 +159,16 @@ class Agent:
             return
         generation = self._program.generation if self._program is not None else 0
         for line in new:
-            self._tell({"type": "rank", "generation": generation, "body": decode(line)})
+            body = decode(line)
+            if body["type"] == "joined":
+                self._joined.append(number(body, "pid"))
+            self._tell({"type": "rank", "generation": generation, "body": body})
+
+    def _show_stacks(self) -> None:
+        """Programs that have joined print their Python stacks on SIGUSR2 (faulthandler)."""
+        for pid in self._joined:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR2)
 
     def _relay(self, body: object) -> None:
         if not isinstance(body, dict):
@@ -176,6 +188,7 @@ class Agent:
             self._on_program(self._programs[0])
         generation = self._program.generation
         self._program = None
+        self._joined.clear()
         self._tell({"type": "exited", "generation": generation, **end})
 
     # Signals and time

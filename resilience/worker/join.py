@@ -8,11 +8,14 @@ for step in run.steps(10_000):
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsFloat
 
@@ -141,9 +144,24 @@ class Run:
         }
         self._send({"type": "logged", "step": self._boundary.done, "values": plain})
 
+    @contextmanager
+    def section(self, name: str, limit_s: float | None = None) -> Iterator[None]:
+        """Says that this rank does something else than steps, e.g. an evaluation.
+
+        While it lasts no step is expected; longer than ``limit_s`` (30 minutes unless given), and
+        the rank counts as hung.
+        """
+        limit = None if limit_s is None else float(limit_s)
+        self._send({"type": "entered", "section": name, "limit_s": limit})
+        try:
+            yield
+        finally:
+            self._send({"type": "left", "section": name})
+
     def _meet(self) -> None:
         socket = self._environment.agent_socket
         if socket is not None:
+            faulthandler.register(signal.SIGUSR2, all_threads=True)  # asked for by the agent
             self._signals = StopSignals()
             self._line = Line(socket)
             self._line.send({"type": "joined", "rank": self.rank, "pid": os.getpid()})
@@ -213,7 +231,8 @@ class Run:
         if self._boundary.saved == step:
             return True
         assert self._checkpoints is not None
-        saved = self._checkpoints.save(step, self._state.capture())
+        with self.section("save"):
+            saved = self._checkpoints.save(step, self._state.capture())
         with self._changed:
             self._boundary.save_tried(time.monotonic(), ok=saved)
         return saved

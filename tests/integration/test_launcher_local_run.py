@@ -201,6 +201,25 @@ def test_saves_by_the_clock_are_of_one_step_on_all_ranks(home: Path, spec: Path)
     assert {entry["condition"] for entry in listed} == {"valid"}
 
 
+def test_a_hang_is_seen_shown_and_got_over(home: Path, spec: Path, tmp_path: Path) -> None:
+    hangs_once = """\
+    if step == 30 and run.rank == 1 and os.environ["RELIGHT_GENERATION"] == "1":
+        threading.Event().wait()
+    time.sleep"""
+    program = tmp_path / "program.py"
+    text = program.read_text().replace("    time.sleep", hangs_once)
+    program.write_text(f"import os, threading\n{text}")
+    spec.write_text(spec.read_text() + "restart: {hang: 2s}\n")
+    run = Run(home, str(spec))
+    assert run.end()[0] == 0
+    second = run.folder / "attempts" / f"local-{run.folder.name[2:]}.0" / "logs" / "2"
+    assert all(DIGEST in log.read_text() for log in second.iterdir())
+    assert "hang: no step in" in run.relight("history", run.folder.name)
+    assert "ranks 1 are behind" in run.relight("history", run.folder.name)
+    hung = (second.parent / "1" / "1.log").read_text()
+    assert "in wait" in hung, "its stack is in its log"
+
+
 def _damage(checkpoint: Path) -> None:
     """Flip a bit in the middle of rank 1's shard."""
     (shard,) = checkpoint.glob("*/shard-00001.h5")

@@ -32,6 +32,7 @@ from relight.resilience.decide.events import (
     PreflightFinished,
     RankExited,
     RankLost,
+    RanksHung,
     RanksLingered,
     RanksStarted,
     RanksStopped,
@@ -317,6 +318,21 @@ def test_a_failed_emergency_save_ends_the_ranks() -> None:
     assert "ENOSPC" in order.reason
     _, ignored = tell([*RUNNING, SaveFailed(step=3, reason="ENOSPC")])
     assert ignored == (), "a failed periodic save does not stop the training"
+
+
+def test_a_hang_shows_stacks_and_one_node_behind_all_others_is_probed() -> None:
+    hung = RanksHung(generation=1, ranks=(1,), nodes=("n2",), detail="no step in 90 s")
+    state, actions = tell([*RUNNING, hung])
+    order = only(actions)
+    assert isinstance(order, StopRanks)
+    assert order.stacks
+    state, actions = tell([RanksStopped(generation=1)], state=state)
+    assert isinstance(only(actions), ProbeNodes)
+    everywhere = RanksHung(generation=1, ranks=(0, 1), nodes=("n1", "n2"), detail="no step")
+    _, actions = tell([*RUNNING, everywhere, RanksStopped(generation=1)])
+    assert isinstance(only(actions), StartRanks)
+    _, ignored = tell([attempt(), fine(), hung])
+    assert ignored == ()
 
 
 def test_ranks_that_hang_after_their_save_are_ended() -> None:

@@ -25,6 +25,7 @@ from relight.resilience.decide.events import (
     PreflightFinished,
     RankExited,
     RankLost,
+    RanksHung,
     RanksLingered,
     RanksStarted,
     RanksStopped,
@@ -71,6 +72,13 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(NodesProbed, answered=st.just(()), silent=evidence),
     st.builds(
         StopRequested, cause=st.sampled_from(StopCause), kill_at=st.just(9.0), evidence=st.just("x")
+    ),
+    st.builds(
+        RanksHung,
+        generation=generations,
+        ranks=st.just((0,)),
+        nodes=st.just(("n1",)),
+        detail=st.just("x"),
     ),
     st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
     st.builds(SaveFailed, step=st.just(1), reason=st.just("x")),

@@ -1,0 +1,130 @@
+"""Whether ranks still move: limits learned from the run's own steps. Pure; times are in seconds.
+
+The step that *all* ranks have reached must move. How long it may stand is learned: a multiple of
+the longest that it took in this generation, never below a floor (nvidia-resiliency-ext learns its
+timeouts alike, with a factor of 5). Start and first step have a limit of their own, and so has each
+section that a rank says it is in, such as a save or an evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..config import RestartConfig
+from ..messages import Message, number, text
+
+FACTOR: Final = 5.0
+FLOOR_S: Final = 60.0
+START_LIMIT_S: Final = 1800.0
+SECTION_LIMIT_S: Final = 1800.0
+QUIET_S: Final = 12.0  # a program that lives beats every 5 s, whatever its main thread does
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """``ranks`` are those that are behind; all of them when none can be told from the others."""
+
+    ranks: tuple[int, ...]
+    detail: str
+
+
+@dataclass(slots=True)
+class _Rank:
+    step: int
+    heard: float
+    section: str | None = None
+    section_until: float = 0.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """The movement of one generation of ``world_size`` ranks that use the API."""
+
+    config: RestartConfig
+    world_size: int
+    _ranks: dict[int, _Rank] = field(default_factory=dict)
+    _finished: set[int] = field(default_factory=set)
+    _common: int = -1
+    _moved: float = 0.0
+    _longest: float | None = None
+
+    def begin(self, now: float) -> None:
+        """A generation starts; nothing is known of its steps yet."""
+        self._ranks.clear()
+        self._finished.clear()
+        self._common, self._moved, self._longest = -1, now, None
+
+    def on_word(self, rank: int, word: Message, now: float) -> None:
+        """What a rank says of its steps and sections (see ``messages``)."""
+        match word["type"]:
+            case "restored" | "beat":
+                self._heard(rank, number(word, "step"), now)
+            case "entered" if rank in self._ranks:
+                limit_s = word.get("limit_s")
+                self._ranks[rank].section = text(word, "section")
+                self._ranks[rank].section_until = now + (
+                    limit_s if isinstance(limit_s, float) else SECTION_LIMIT_S
+                )
+            case "left" if rank in self._ranks:
+                self._ranks[rank].section = None
+                self._moved = now  # the time in the section does not count
+            case "finished":
+                self._finished.add(rank)
+
+    def _heard(self, rank: int, step: int, now: float) -> None:
+        known = self._ranks.setdefault(rank, _Rank(step, now))
+        known.step, known.heard = step, now
+        if len(self._ranks) < self.world_size:
+            return
+        common = min(each.step for each in self._ranks.values())
+        if common <= self._common:
+            return
+        if self._common >= 0:
+            # The first step after the start also compiles and warms up: it teaches nothing.
+            first = self._longest is None
+            self._longest = 0.0 if first else max(self._longest or 0.0, now - self._moved)
+        self._common, self._moved = common, now
+
+    def limit_s(self) -> float:
+        """How long the common step may stand."""
+        if self._longest is None:
+            return START_LIMIT_S
+        if self.config.hang_s is not None:
+            return self.config.hang_s
+        return max(FLOOR_S, FACTOR * self._longest)
+
+    def hang(self, now: float) -> Hang | None:
+        """Who hangs; None while all is well, or while nothing is known of a rank."""
+        if not self.config.watch_hangs or len(self._ranks) < self.world_size:
+            return None
+        # What a program does after its steps may take as long as it likes.
+        working = {rank: each for rank, each in self._ranks.items() if rank not in self._finished}
+        if not working:
+            return None
+        overdue = [
+            (rank, each.section)
+            for rank, each in sorted(working.items())
+            if each.section is not None and now > each.section_until
+        ]
+        if overdue:
+            return Hang(
+                tuple(rank for rank, _ in overdue), f"section {overdue[0][1]!r} takes too long"
+            )
+        if any(each.section is not None for each in working.values()):
+            return None
+        stood_s = now - self._moved
+        if stood_s <= self.limit_s():
+            return None
+        detail = f"no step in {stood_s:.0f} s, the limit is {self.limit_s():.0f} s"
+        return Hang(_behind(working, now), detail)
+
+
+def _behind(ranks: Mapping[int, _Rank], now: float) -> tuple[int, ...]:
+    """The silent ones before those that wait for them; else those with the lowest step."""
+    quiet = [rank for rank, each in ranks.items() if now - each.heard > QUIET_S]
+    if 0 < len(quiet) < len(ranks):
+        return tuple(sorted(quiet))
+    slowest = min(each.step for each in ranks.values())
+    return tuple(sorted(rank for rank, each in ranks.items() if each.step == slowest))

@@ -1,0 +1,92 @@
+"""How long ranks may stand still, learned from how they move."""
+
+from __future__ import annotations
+
+from relight.resilience.config import RestartConfig
+from relight.resilience.supervise.pace import FLOOR_S, START_LIMIT_S, Pace
+
+AUTO = RestartConfig()
+
+
+def moving(
+    config: RestartConfig = AUTO, step_s: float = 1.0, steps: int = 10
+) -> tuple[Pace, float]:
+    """Two ranks that have done some steps; the pace and the time."""
+    pace, now = Pace(config, 2), 0.0
+    pace.begin(now)
+    for step in range(steps):
+        for rank in (0, 1):
+            pace.on_word(rank, {"type": "restored" if step == 0 else "beat", "step": step}, now)
+        now += step_s
+    return pace, now
+
+
+def test_the_start_and_the_first_step_may_take_long() -> None:
+    pace = Pace(AUTO, 2)
+    pace.begin(0.0)
+    assert pace.hang(1e6) is None, "nothing is known of programs that have not said a word"
+    for rank in (0, 1):
+        pace.on_word(rank, {"type": "restored", "step": 40}, 100.0)
+    assert pace.hang(100.0 + START_LIMIT_S - 1) is None
+    assert pace.hang(100.0 + START_LIMIT_S + 1) is not None
+
+
+def test_quick_steps_still_have_a_minute() -> None:
+    pace, now = moving(step_s=0.1)
+    assert pace.limit_s() == FLOOR_S
+    assert pace.hang(now + FLOOR_S - 1) is None
+    hang = pace.hang(now + FLOOR_S + 1)
+    assert hang is not None
+    assert "no step in" in hang.detail
+
+
+def test_slow_steps_teach_a_longer_limit() -> None:
+    pace, now = moving(step_s=40.0)
+    assert pace.limit_s() == 200.0
+    assert pace.hang(now + 150.0) is None
+
+
+def test_a_given_limit_holds_and_off_means_off() -> None:
+    pace, now = moving(RestartConfig(hang_s=3.0))
+    assert pace.hang(now + 4.0) is not None
+    pace, now = moving(RestartConfig(watch_hangs=False))
+    assert pace.hang(now + 1e6) is None
+
+
+def test_the_rank_that_is_silent_is_named_before_those_that_wait_for_it() -> None:
+    pace, now = moving(RestartConfig(hang_s=20.0))
+    pace.on_word(0, {"type": "beat", "step": 9}, now + 19.0)
+    hang = pace.hang(now + 21.0)
+    assert hang is not None
+    assert hang.ranks == (1,)
+
+
+def test_the_rank_with_the_lowest_step_is_named_when_all_beat() -> None:
+    pace, now = moving(RestartConfig(hang_s=20.0))
+    pace.on_word(0, {"type": "beat", "step": 10}, now + 19.0)
+    pace.on_word(1, {"type": "beat", "step": 9}, now + 19.0)
+    hang = pace.hang(now + 21.0)
+    assert hang is not None
+    assert hang.ranks == (1,)
+
+
+def test_a_section_has_its_own_limit_and_its_time_does_not_count() -> None:
+    pace, now = moving(RestartConfig(hang_s=5.0))
+    pace.on_word(0, {"type": "entered", "section": "eval", "limit_s": 100.0}, now)
+    assert pace.hang(now + 99.0) is None
+    overdue = pace.hang(now + 101.0)
+    assert overdue is not None
+    assert (overdue.ranks, "eval" in overdue.detail) == ((0,), True)
+    pace.on_word(0, {"type": "left", "section": "eval"}, now + 99.0)
+    assert pace.hang(now + 103.0) is None
+    assert pace.hang(now + 105.0) is not None
+
+
+def test_what_comes_after_the_last_step_may_take_as_long_as_it_likes() -> None:
+    pace, now = moving(RestartConfig(hang_s=5.0))
+    pace.on_word(0, {"type": "finished", "step": 10}, now)
+    hang = pace.hang(now + 100.0)
+    assert hang is not None
+    assert hang.ranks == (1,), "the other one has not finished"
+    pace.on_word(1, {"type": "finished", "step": 10}, now)
+    assert pace.hang(now + 1e6) is None
