@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from stage.run import Run, lm
 from stage.site import MINICLUSTER, REPOSITORY, Site, eventually
@@ -13,17 +15,30 @@ from stage.site import MINICLUSTER, REPOSITORY, Site, eventually
 from .telling import NotProven, Say, compare
 
 OPTIONS = ("--grace", "10", "--kill-wait", "5", "--cred-expire", "5")
+TURN = Path("/run/lock/relight-minicluster-tests")  # as tests/cluster/conftest.py has it
 EVERY = 10  # steps between checkpoints, as stage.run has it
 STEP_S = 0.2
 
 
 def tell(say: Say, steps: int, *, keep: bool) -> None:
     """Raises NotProven when a run does not end as promised."""
-    with _site(say, keep=keep) as site:
+    with _turn(say), _site(say, keep=keep) as site:
         try:
             _tell(say, site, steps, keep=keep)
         except AssertionError as error:  # the stage's word for what did not come
             raise NotProven(str(error)) from error
+
+
+@contextmanager
+def _turn(say: Say) -> Iterator[None]:
+    """One machine has one mini cluster: this waits for tests that use it, and they for this."""
+    with TURN.open("w") as turn:
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for tests that use the mini cluster")
+            fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
