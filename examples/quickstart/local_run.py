@@ -169,7 +169,8 @@ class LocalRun:
         """
         for process in self._programs():
             with suppress(psutil.Error):
-                if process.environ().get("RANK") == str(rank):
+                of_rank = process.environ().get("RANK") == str(rank)
+                if of_rank and str(EXAMPLE) in process.cmdline():
                     return process
         raise NotProven(f"rank {rank} does not run\n{self._said()}")
 
@@ -177,5 +178,5 @@ class LocalRun:
         """The ranks' processes, among the descendants of ``relight run``."""
         for process in psutil.Process(self._front.pid).children(recursive=True):
             with suppress(psutil.Error):
-                if str(EXAMPLE) in process.cmdline():
+                if "RANK" in process.environ():
                     yield process
