@@ -103,6 +103,7 @@ def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             failures=restart.failures,
             no_progress=restart.no_progress,
             walltime_s=restart.walltime,
+            warm=restart.warm,
             watch_hangs=restart.hang != "off",
             hang_s=None if restart.hang in ("auto", "off") else parse_duration(restart.hang),
         ),

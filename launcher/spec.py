@@ -147,6 +147,7 @@ class RestartRules(_Section):
     no_progress: Count = 3
     walltime: Seconds | None = None
     hang: HangLimit = "auto"
+    warm: bool = True
 
 
 class Health(_Section):

@@ -42,6 +42,7 @@ class RestartConfig:
     no_progress: int = 3
     walltime_s: float | None = None
     watch_hangs: bool = True
+    warm: bool = True  # keep a process per rank that has the next generation's imports done
     hang_s: float | None = None  # how long no step may be done; None: learned from the steps
 
 

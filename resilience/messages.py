@@ -14,7 +14,7 @@ agent → supervisor
 
 supervisor → agent
     ``need_port``  nothing
-    ``start``      generation, argv, cwd, env, secret_files, log: start the program
+    ``start``      generation, argv, cwd, env, secret_files, log, warm: start the program
     ``stop``       generation, signal, grace_s: end the program's process group
     ``stacks``     generation: let the programs print their stacks
     ``rank``       body: to be relayed to the program
@@ -22,6 +22,7 @@ supervisor → agent
 
 program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOCKET``)
     ``joined``     rank, pid
+    ``imported``   modules: for the agent only, which keeps a process with them ready
     ``restored``   step: training starts with this step
     ``restore_failed``  step, reason: the checkpoint is damaged; the program exits
     ``beat``       step

@@ -212,6 +212,7 @@ class Ranks:
                     "env": world.environment(self._config, task),
                     "secret_files": dict(self._config.secret_files),
                     "log": str(log),
+                    "warm": self._config.restart.warm and self._config.mpi is None,
                 }
             )
 

@@ -24,13 +24,16 @@ from pathlib import Path
 from typing import Final
 
 from ..messages import MAX_LINE_BYTES, Message, decode, encode, number, text
-from .program import Program
+from .program import Program, before_exec
+from .standby import PythonCommand, Standby
 
 BEAT_S: Final = 1.0
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
 # on by themselves, since others may have been started in their place.
 SILENCE_LIMIT_S: Final = 30.0
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
+# The imports of the next generation must not slow down the first steps of this one.
+WARM_UP_AFTER_S: Final = 15.0
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
@@ -65,6 +68,10 @@ class Agent:
         self._programs: list[Lines] = []
         self._program: Program | None = None
         self._joined: list[int] = []
+        self._warm: PythonCommand | None = None
+        self._imports: list[str] = []
+        self._warm_up_at = float("inf")
+        self._standby: Standby | None = None
         self._heard = time.monotonic()
         self._beaten = 0.0
         self._running = True
@@ -87,6 +94,8 @@ class Agent:
                 key.data()
             self._check_program()
             self._keep_time()
+        if self._standby is not None:
+            self._standby.end()
         if self._program is not None:
             self._program.end(signal.SIGKILL)
             self._program.wait()
@@ -137,7 +146,10 @@ class Agent:
             secret_files=secret_files,
             cwd=text(order, "cwd"),
             log=Path(text(order, "log")),
+            standby=self._standby,
         )
+        self._standby, self._warm_up_at = None, float("inf")
+        self._warm = PythonCommand.of(argv) if order["warm"] is True else None
         started = {"generation": self._program.generation, "pid": self._program.pid}
         self._tell({"type": "started", **started})
 
@@ -160,9 +172,24 @@ class Agent:
         generation = self._program.generation if self._program is not None else 0
         for line in new:
             body = decode(line)
+            if body["type"] == "imported":
+                self._note_imports(body["modules"])
+                continue
             if body["type"] == "joined":
                 self._joined.append(number(body, "pid"))
             self._tell({"type": "rank", "generation": generation, "body": body})
+
+    def _note_imports(self, modules: object) -> None:
+        if isinstance(modules, list):
+            self._imports = [str(name) for name in modules]
+            self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
+
+    def _warm_up(self) -> None:
+        """Let a process do the imports of the next generation now."""
+        if self._warm is None or self._standby is not None or self._program is None:
+            return
+        self._standby = Standby(self._warm, self._imports, self._program.env, before_exec)
+        self._program.spare(self._standby.pid)
 
     def _show_stacks(self) -> None:
         """Programs that have joined print their Python stacks on SIGUSR2 (faulthandler)."""
@@ -205,6 +232,9 @@ class Agent:
         if now - self._beaten >= BEAT_S:
             self._beaten = now
             self._tell({"type": "beat"})
+        if now > self._warm_up_at:
+            self._warm_up_at = float("inf")
+            self._warm_up()
         if self._silence_s() > SILENCE_LIMIT_S:
             self._running = False
 

@@ -27,6 +27,7 @@ from .errors import ProtectRefused, StepsRefused
 from .line import Line
 from .listener import Listener
 from .signals import StopSignals
+from .standby import modules_worth_having
 from .state import ProgramState
 from .world import World, find_device, find_world
 
@@ -183,6 +184,7 @@ class Run:
             now_s = time.monotonic()
             asks = self._boundary.begin(step, now_s, restored=restored is not None)
         self._send({"type": "restored", "step": step})
+        self._send({"type": "imported", "modules": modules_worth_having(sys.modules)})
         if self._listener is not None:
             for ask in asks:
                 self._listener.answer(ask)

@@ -7,9 +7,11 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from .standby import Standby
 
 _TAIL_BYTES: Final = 8192
 _TAIL_LINES: Final = 20
@@ -23,7 +25,8 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _before_exec() -> None:
+def before_exec() -> None:
+    """What a child of the agent does before it becomes something else."""
     # Under proctrack/linuxproc Slurm sends signals to every descendant, maybe before the program
     # has a handler: TERM and USR1 stay ignored until `relight.join` takes them over.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -43,27 +46,28 @@ class Program:
         secret_files: Mapping[str, str],
         cwd: str,
         log: Path,
+        standby: Standby | None = None,
     ) -> None:
         adopt_orphans()
         self.generation = generation
         self._log = log
         self._ended_by_us = False
+        self._spared: int | None = None
+        self.env = env  # without the secrets
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            try:
-                self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                    argv,
-                    env={**env, **_read_secrets(secret_files)},
-                    cwd=cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    process_group=0,
-                    preexec_fn=_before_exec,
-                )
-            except OSError as error:
-                self._process = None
-                output.write(f"relight: cannot start {argv[0]}: {error}\n".encode())
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            whole_env = {**env, **_read_secrets(secret_files)}
+            self._process = _warm(standby, argv, whole_env, cwd, log) or _cold(
+                argv, whole_env, cwd, log
+            )
+        except OSError as error:
+            with log.open("a") as output:
+                output.write(f"relight: cannot start {argv[0]}: {error}\n")
+
+    def spare(self, pid: int) -> None:
+        """This child of ours is not the program's: it stays when remains are swept."""
+        self._spared = pid
 
     @property
     def pid(self) -> int | None:
@@ -75,7 +79,7 @@ class Program:
             return self._end(127 << 8, 0)
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid == 0:
-            _reap_orphans(self._process.pid)
+            _reap_orphans({self._process.pid, self._spared})
             return None
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._sweep()
@@ -99,7 +103,7 @@ class Program:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        while children := _children():
+        while children := [child for child in _children() if child != self._spared]:
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
@@ -117,6 +121,33 @@ class Program:
         }
 
 
+def _warm(
+    standby: Standby | None, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
+) -> subprocess.Popen[bytes] | None:
+    if standby is None:
+        return None
+    process = standby.become(argv, env, cwd, log)
+    if process is None:
+        standby.end()
+    return process
+
+
+def _cold(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            argv,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            preexec_fn=before_exec,
+        )
+
+
 def _read_secrets(files: Mapping[str, str]) -> dict[str, str]:
     """Read where they are used: a secret is neither sent nor stored."""
     return {name: Path(file).expanduser().read_text().strip() for name, file in files.items()}
@@ -127,10 +158,10 @@ def _children() -> list[int]:
     return [int(pid) for pid in listing.split()]
 
 
-def _reap_orphans(program: int) -> None:
+def _reap_orphans(ours: Collection[int | None]) -> None:
     """Adopted children that have ended by themselves leave no zombies."""
     for child in _children():
-        if child != program:
+        if child not in ours:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(child, os.WNOHANG)
 

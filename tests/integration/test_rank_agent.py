@@ -78,6 +78,7 @@ class Stage:
                 "cwd": str(self.folder),
                 "env": {"GREETING": "hello"},
                 "secret_files": {},
+                "warm": False,
                 "log": str(self.folder / "logs" / "0.log"),
                 **more,
             }

@@ -1,4 +1,4 @@
-"""The machine on stories: what happens, and what it orders."""
+"""The machine on stories: what happens, and what it orders. Its length is the number of stories."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""The agent's side of a warm start: a process ready to become the next generation's program.
+
+Only for commands that are a Python script or module, run by an interpreter that has relight: the
+program itself tells which modules are worth having (see ``modules_worth_having``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+_INTERPRETER: Final = re.compile(r"python(3(\.\d+)?)?")
+# Options that take a value of their own or no program file at all are left to a cold start.
+_PLAIN_FLAG: Final = re.compile(r"-[bBdEIOPqRsSuv]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCommand:
+    """``interpreter flags... arguments...``, where arguments begin with a script or ``-m``."""
+
+    interpreter: str
+    flags: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, argv: Sequence[str]) -> PythonCommand | None:
+        """None for any other command."""
+        if not argv or not _INTERPRETER.fullmatch(Path(argv[0]).name):
+            return None
+        rest = list(argv[1:])
+        flags = []
+        while rest and _PLAIN_FLAG.fullmatch(rest[0]):
+            flags.append(rest.pop(0))
+        if not rest or (rest[0].startswith("-") and (rest[0] != "-m" or len(rest) < 2)):
+            return None
+        return cls(argv[0], tuple(flags), tuple(rest))
+
+
+class Standby:
+    """One waiting process."""
+
+    def __init__(
+        self,
+        command: PythonCommand,
+        modules: Sequence[str],
+        env: Mapping[str, str],
+        before_exec: Callable[[], None],
+    ) -> None:
+        self._command = command
+        self._process = subprocess.Popen(
+            [command.interpreter, *command.flags, "-m", "relight.resilience.worker.warm"],
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=before_exec,
+        )
+        self._write(list(modules))
+
+    def become(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
+    ) -> subprocess.Popen[bytes] | None:
+        """The process, now running ``argv``; None when it cannot."""
+        command = PythonCommand.of(argv)
+        if command is None or self._process.poll() is not None:
+            return None
+        if (command.interpreter, command.flags) != (
+            self._command.interpreter,
+            self._command.flags,
+        ):
+            return None
+        part = {"arguments": command.arguments, "env": dict(env), "cwd": cwd, "log": str(log)}
+        return self._process if self._write(part) and self._close_input() else None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def end(self) -> None:
+        """It is not needed any more."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._close_input()
+        self._process.wait()
+
+    def _write(self, content: object) -> bool:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(content).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def _close_input(self) -> bool:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except OSError:
+            return False
+        return True
+
+
+def modules_worth_having(loaded: Mapping[str, ModuleType]) -> list[str]:
+    """Installed packages that a program has imported, in the order of import.
+
+    Neither the standard library, which is quick, nor the user's own modules, which may look at the
+    environment or at files when they are imported, nor MPI, which starts with its import.
+    """
+    installed = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+    names = []
+    for name, module in list(loaded.items()):
+        file = getattr(module, "__file__", None) or ""
+        ours = name.startswith("relight.") and not name.startswith("relight.launcher")
+        if (
+            name != "__main__"
+            and "mpi4py" not in name
+            and (ours or any(part in file for part in installed))
+        ):
+            names.append(name)
+    return names

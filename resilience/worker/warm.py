@@ -1,0 +1,69 @@
+"""A Python process that has done its imports and waits to become the user's program.
+
+``python [flags] -m relight.resilience.worker.warm``, started by the rank agent while the program
+still runs. Its standard input brings two lines of JSON: first the modules to import, then, perhaps
+much later, what to become. It has no threads of its own, touches no GPU and runs no code of the
+user before it becomes the program. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main() -> None:
+    """Import, wait, become the program."""
+    for name in json.loads(sys.stdin.readline()):
+        # What cannot be imported now will say so in the program itself, if it is needed there.
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    order = sys.stdin.readline()
+    if not order:
+        return  # the agent is gone
+    part = json.loads(order)
+    _move_in(part["env"], part["cwd"], Path(part["log"]))
+    _become(part["arguments"])
+
+
+def _move_in(env: dict[str, str], cwd: str, log: Path) -> None:
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    for descriptor, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, log, os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+    ):
+        opened = os.open(path, flags, 0o600)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.dup2(1, 2)
+
+
+def _become(arguments: Sequence[str]) -> None:
+    """Run ``-m module args`` or ``script args`` as the interpreter itself would."""
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        sys.path[0] = str(Path.cwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return
+    script = arguments[0]
+    sys.argv = list(arguments)
+    sys.path[0] = str(Path(script).resolve().parent)
+    code = compile(Path(script).read_bytes(), script, "exec")
+    # The module that is __main__ stays the same object: spawned children look it up there.
+    scope = sys.modules["__main__"].__dict__
+    kept = {"__name__": "__main__", "__builtins__": scope["__builtins__"], "__file__": script}
+    scope.clear()
+    scope.update(kept, __spec__=None, __doc__=None, __package__=None, __loader__=None)
+    exec(code, scope)
+
+
+if __name__ == "__main__":
+    main()

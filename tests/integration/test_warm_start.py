@@ -1,0 +1,108 @@
+"""A program that was imported beforehand is the same program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from relight.resilience.worker.standby import PythonCommand, Standby, modules_worth_having
+
+SCRIPT = """
+import json, os, sys
+import neighbour
+from __main__ import __file__ as file
+print(json.dumps({
+    "argv": sys.argv, "path": sys.path[0], "name": __name__, "file": file, "cwd": os.getcwd(),
+    "colour": os.environ.get("COLOUR"), "leak": os.environ.get("LEAK"),
+    "numpy": "numpy" in sys.modules,
+    "stdin": sys.stdin.read(), "main": sys.modules["__main__"].__dict__ is globals(),
+}), flush=True)
+print("to stderr", file=sys.stderr)
+raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "neighbour.py").write_text("")
+    (folder / "program.py").write_text(SCRIPT)
+    return folder / "program.py"
+
+
+def run_warm(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, modules: Sequence[str] = ()
+) -> int:
+    command = PythonCommand.of(argv)
+    assert command is not None
+    standby = Standby(command, modules, {**os.environ, "LEAK": "old"}, lambda: None)
+    process = standby.become(argv, env, str(cwd), log)
+    assert process is not None
+    return process.wait(30)
+
+
+@pytest.mark.parametrize("as_module", [False, True], ids=["script", "module"])
+def test_it_cannot_be_told_from_a_cold_start(script: Path, tmp_path: Path, as_module: bool) -> None:
+    what = ["-m", "program"] if as_module else [str(script)]
+    argv = [sys.executable, "-u", *what, "--steps", "3"]
+    env = {**os.environ, "COLOUR": "blue"}
+    env.pop("LEAK", None)
+    log = tmp_path / "warm.log"
+    assert run_warm(argv, env, script.parent, log, ["numpy", "no_such_module"]) == 3
+    cold = subprocess.run(
+        argv, env=env, cwd=script.parent, capture_output=True, text=True, check=False
+    )
+    warm_says, stderr = log.read_text().splitlines()
+    expected = json.loads(cold.stdout)
+    assert json.loads(warm_says) == {**expected, "numpy": True}
+    assert (cold.returncode, stderr) == (3, "to stderr")
+
+
+def test_an_exception_ends_it_with_1_and_its_last_line(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("raise ValueError('no')")
+    log = tmp_path / "log"
+    assert run_warm([sys.executable, str(program)], os.environ, tmp_path, log) == 1
+    assert log.read_text().splitlines()[-1] == "ValueError: no"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["bash", "-c", "python x.py"],
+        ["torchrun", "x.py"],
+        ["python", "-c", "print(1)"],
+        ["python", "-X", "dev", "x.py"],
+        ["python", "-m"],
+        ["python"],
+        [],
+    ],
+)
+def test_other_commands_start_cold(argv: list[str]) -> None:
+    assert PythonCommand.of(argv) is None
+
+
+def test_a_standby_of_another_command_or_a_dead_one_is_not_used(
+    script: Path, tmp_path: Path
+) -> None:
+    command = PythonCommand.of([sys.executable, str(script)])
+    assert command is not None
+    standby = Standby(command, [], os.environ, lambda: None)
+    assert standby.become(["bash"], {}, "/", tmp_path / "log") is None
+    standby.end()
+    assert standby.become([sys.executable, str(script)], {}, "/", tmp_path / "log") is None
+
+
+def test_only_installed_packages_are_worth_having() -> None:
+    names = modules_worth_having(sys.modules)
+    assert "pytest" in names
+    assert "json" not in names
+    assert __name__ not in names
+    assert "relight.resilience.worker.standby" in names
