@@ -14,6 +14,7 @@ from relight.errors import RelightError
 from relight.resilience.supervise.cluster import Cluster
 from relight.resilience.supervise.supervisor import supervise
 
+from .keeper import keep
 from .stored_plan import StoredPlan, read_plan
 
 
@@ -41,10 +42,21 @@ def main() -> int:
     try:
         plan = read_plan(Path(sys.argv[1]))
         with cluster_of(plan) as cluster:
-            return supervise(plan.config, cluster)
+            return keep(lambda life: _supervise(plan, cluster, life))
     except RelightError as error:
-        sys.stderr.write(f"relight: {error}\n")
-        return error.exit_code
+        return _complain(error)
+
+
+def _supervise(plan: StoredPlan, cluster: Cluster, life: int) -> int:
+    try:
+        return supervise(plan.config, cluster, life=life)
+    except RelightError as error:
+        return _complain(error)
+
+
+def _complain(error: RelightError) -> int:
+    sys.stderr.write(f"relight: {error}\n")
+    return error.exit_code
 
 
 if __name__ == "__main__":

@@ -117,6 +117,8 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         attempt=event.attempt,
         batch_node=event.batch_node,
         nodes=event.nodes,
+        # A later life of the supervisor in the same allocation: its generations are new ones.
+        generation=state.generation if state.attempt == event.attempt else 0,
     )
     actions: tuple[Action, ...] = ()
     if event.lost_batch_node is not None:

@@ -10,6 +10,7 @@ One writer per file (``journal/<attempt>.jsonl``), one JSON object per line::
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -40,14 +41,19 @@ class Record:
 class JournalWriter:
     """Appends records, each durable before :meth:`write` returns.
 
+    ``go_on`` continues the journal of a supervisor that is known to have ended.
+
     Raises:
         JournalTaken: the file exists: two supervisors of one attempt must not run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, go_on: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if go_on:
+            _cut_torn_line(path)
+        new = 0 if go_on else os.O_EXCL
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | new, 0o600)
         except FileExistsError as error:
             raise JournalTaken(
                 f"{path} exists: a supervisor of this attempt is, or was, at work; this one stops"
@@ -60,6 +66,14 @@ class JournalWriter:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _cut_torn_line(path: Path) -> None:
+    """What follows the last whole line was never acted upon, and would hide what comes after it."""
+    with contextlib.suppress(FileNotFoundError):
+        content = path.read_bytes()
+        if not content.endswith(b"\n"):
+            os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def read_journal(path: Path) -> list[Record]:

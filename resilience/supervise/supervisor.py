@@ -81,8 +81,12 @@ def policy_of(config: RunConfig) -> Policy:
     )
 
 
-def supervise(config: RunConfig, cluster: Cluster) -> int:
-    """Run one attempt to its end; the exit code of the batch script."""
+def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
+    """Run one attempt to its end; the exit code of the batch script.
+
+    ``life`` counts the supervisors of this attempt: one after the first goes on from the journal of
+    the one before, which must have ended.
+    """
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
@@ -93,13 +97,13 @@ def supervise(config: RunConfig, cluster: Cluster) -> int:
     if ended is not None:
         _log.info("the run has ended before (%s): nothing to do", ended.state)
         return ended.exit_code
-    return asyncio.run(Supervisor(config, cluster).run())
+    return asyncio.run(Supervisor(config, cluster, life).run())
 
 
 class Supervisor:
     """One attempt of a run."""
 
-    def __init__(self, config: RunConfig, cluster: Cluster) -> None:
+    def __init__(self, config: RunConfig, cluster: Cluster, life: int) -> None:
         self._config = config
         self._cluster = cluster
         self._folder = RunFolder(config.run_dir)
@@ -109,7 +113,9 @@ class Supervisor:
         self._state: State = replay(
             ((r.time, r.name, r.data) for r in records if r.kind == "event"), self._policy
         )
-        self._journal = JournalWriter(self._folder.journal(self._allocation.attempt))
+        self._journal = JournalWriter(
+            self._folder.journal(self._allocation.attempt), go_on=life > 1
+        )
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._start: asyncio.Task[None] | None = None

@@ -30,6 +30,14 @@ def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undistur
     assert len(run.data_of("RanksStarted")) == 2
 
 
+def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None:
+    run = Run.submit(site, heat())
+    run.wait_for_checkpoint(20)
+    run.kill_supervisor()
+    assert_survived(run, undisturbed(site, heat))
+    assert {data["attempt"] for data in run.data_of("AttemptStarted")} == {f"{run.job_id}.0"}
+
+
 @PROGRAMS
 @pytest.mark.parametrize("mode", ["successor", "requeue"])
 def test_preemption(site: Site, program: Program, mode: str, undisturbed: Undisturbed) -> None:

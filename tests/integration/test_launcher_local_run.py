@@ -255,6 +255,17 @@ def test_a_run_whose_checkpoints_are_all_damaged_stops(home: Path, spec: Path) -
     assert DIGEST not in run.relight("logs", run.folder.name)
 
 
+def test_a_killed_supervisor_is_started_again_by_its_keeper(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint(20)
+    (supervisor,) = _supervisor(run).children()
+    supervisor.kill()
+    assert run.end()[0] == 0
+    assert run.relight("logs", run.folder.name).count(DIGEST) == 2
+    journal = (run.folder / "journal" / f"local-{run.folder.name[2:]}.0.jsonl").read_text()
+    assert journal.count('"AttemptStarted"') == 2
+
+
 def test_a_killed_supervisor_leaves_a_state_to_go_on_from(home: Path, spec: Path) -> None:
     run = Run(home, str(spec))
     run.wait_for_checkpoint(20)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import yaml
 
 from relight.resilience.run_folder import RunFolder
@@ -156,6 +157,18 @@ class Run:
                 if wanted <= set(environment):
                     return int(entry.name)
         raise AssertionError(f"rank {rank} does not run\n{self.story()}")
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL to the supervisor itself, not to its parent."""
+        words = {b"relight.launcher.supervise", str(self.root).encode()}
+        found = [
+            process
+            for process in psutil.process_iter(["pid", "ppid", "cmdline"])
+            if words <= {word.encode() for word in process.info["cmdline"] or ()}
+        ]
+        pids = {process.pid for process in found}
+        (supervisor,) = [process for process in found if process.info["ppid"] in pids]
+        supervisor.kill()
 
     def kill_rank(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pid(rank), number)

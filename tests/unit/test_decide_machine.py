@@ -409,6 +409,14 @@ def test_what_was_learned_outlives_the_attempt() -> None:
     assert isinstance(only(actions), RunPreflight)
 
 
+def test_a_supervisor_that_lives_again_counts_its_generations_on() -> None:
+    state, actions = tell([*RUNNING, attempt(), fine()])
+    order = only(actions)
+    assert isinstance(order, StartRanks)
+    assert order.generation == 2
+    assert state.idle_restarts == 1
+
+
 def test_a_batch_host_that_is_down_is_excluded_by_the_next_attempt() -> None:
     state, _ = tell([*RUNNING])
     state, actions = tell([attempt("n3", "n4", name="7.1", lost="n1")], state=state)

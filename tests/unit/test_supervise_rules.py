@@ -107,6 +107,10 @@ def test_a_journal_has_one_writer_and_a_torn_line_ends_it(tmp_path: Path) -> Non
     with folder.journal("7.0").open("ab") as file:
         file.write(b'{"time": 3.0, "kind": "ev')
     assert [record.data["generation"] for record in read_journals(folder.journals)] == [1, 2]
+    again = JournalWriter(folder.journal("7.0"), go_on=True)
+    again.write(4.0, "event", "RanksStopped", {"generation": 3})
+    again.close()
+    assert [record.data["generation"] for record in read_journals(folder.journals)] == [1, 2, 3]
 
 
 def test_the_verdict_is_read_back(tmp_path: Path) -> None:

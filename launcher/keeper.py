@@ -1,0 +1,77 @@
+"""The parent of the supervisor: passes signals on, and starts it again when it was killed.
+
+The batch script is this process, so the job lives on when the supervisor does not, e.g. by the out
+of memory killer. The next life of the supervisor goes on from the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+LIVES: Final = 4
+EXIT_CRASHED: Final = 70  # an unexpected error of ours (EX_SOFTWARE of sysexits.h)
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def keep(supervise: Callable[[int], int]) -> int:
+    """Run ``supervise(life)`` in a child, again after a violent end; its exit code.
+
+    ``life`` counts from 1. An exit code is a decision and final, whatever it is.
+    """
+    for life in range(1, LIVES + 1):
+        child = _start(supervise, life)
+        status = _wait(child)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != EXIT_CRASHED:
+            return os.WEXITSTATUS(status)
+        how = f"ended with status {os.waitstatus_to_exitcode(status)}"
+        sys.stderr.write(f"relight: the supervisor {how} (life {life} of {LIVES})\n")
+    return EXIT_CRASHED
+
+
+def _start(supervise: Callable[[int], int], life: int) -> int:
+    parent = os.getpid()
+    # A signal between fork and the handlers of the child must not be lost, and must not end it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    child = os.fork()
+    if child == 0:
+        for number in _PASSED_ON:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor listens
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os._exit(_live(supervise, life, parent))
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, _: _pass_on(child, number))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return child
+
+
+def _live(supervise: Callable[[int], int], life: int, parent: int) -> int:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return EXIT_CRASHED
+    try:
+        return supervise(life)
+    except BaseException:  # whatever it is, the parent must hear of it and the user must see it
+        traceback.print_exc()
+        return EXIT_CRASHED
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _pass_on(child: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+def _wait(child: int) -> int:
+    _, status = os.waitpid(child, 0)
+    return status
