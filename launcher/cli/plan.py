@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..avoidance import avoid_known_bad
 from ..plan import plan
 from ..run_creation import submitter
 from ..spec_file import load_spec
@@ -17,7 +18,7 @@ from ..spec_file import load_spec
 def command(spec: Path, as_json: bool) -> None:
     """Print the script that SPEC would be sent as. Sends and writes nothing."""
     asked, _text = load_spec(spec)
-    launch = plan(asked, submitter(asked.name), "slurm")
+    launch = plan(avoid_known_bad(asked).spec, submitter(asked.name), "slurm")
     if as_json:
         import json
 

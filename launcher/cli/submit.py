@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..avoidance import avoid_known_bad
 from ..plan import plan
 from ..run_creation import new_run_folder, submitter
 from ..runs import submitted_job
@@ -22,10 +23,13 @@ def command(spec: Path, as_json: bool) -> None:
     from ..site import warnings
 
     asked, text = load_spec(spec)
-    launch = plan(asked, submitter(asked.name), "slurm")
+    avoidance = avoid_known_bad(asked)
+    launch = plan(avoidance.spec, submitter(asked.name), "slurm")
     with new_run_folder(launch, text) as folder:
         job_id = submit(launch)
         submitted_job(folder).write_text(job_id + "\n")
+    for note in avoidance.notes:
+        click.echo(f"relight: {note}", err=True)
     for warning in warnings(asked):
         click.echo(f"relight: warning: {warning}", err=True)
     run_id = launch.config.run_id

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import RunConfig
+from ..ledger.faults import Fault
 from .result import Outcome
 
 
@@ -35,6 +36,7 @@ class Finding:
     evidence: str
     value: float | None = None
     unit: str | None = None
+    fault: Fault | None = None  # None: the one that the check declares
 
     def __post_init__(self) -> None:
         if self.value is not None and not math.isfinite(self.value):
@@ -53,6 +55,7 @@ class Check:
     reads: str
     threshold: str
     worst: Outcome
+    fault: Fault = Fault.CONDITION
     typical_s: float
     timeout_s: float
     run: Callable[[Candidate], Finding]

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Never
 
+from ..ledger.faults import Fault
 from .check import Candidate, Check, Finding
 from .result import CheckResult, Outcome
 
@@ -136,12 +137,20 @@ def _end(child: _Child) -> CheckResult:
         value=finding.value,
         unit=finding.unit,
         seconds=seconds,
+        fault=finding.fault or child.check.fault,
     )
 
 
 def _parse(said: bytes) -> Finding:
     values = json.loads(said)
-    return Finding(Outcome(values["outcome"]), values["evidence"], values["value"], values["unit"])
+    outcome, fault = Outcome(values["outcome"]), values["fault"]
+    return Finding(
+        outcome,
+        values["evidence"],
+        values["value"],
+        values["unit"],
+        None if fault is None else Fault(fault),
+    )
 
 
 def _reap(pid: int) -> str:

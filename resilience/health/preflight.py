@@ -19,6 +19,7 @@ from pathlib import Path
 from relight.errors import RelightError
 
 from ..config import ConfigDamaged, RunConfig
+from ..ledger.record import Identity
 from ..run_folder import RunFolder
 from . import clock, disk, memory, shm, site_command
 from .check import Candidate, Check
@@ -52,7 +53,7 @@ def examine(candidate: Candidate, started: float) -> NodeReport:
     return NodeReport(
         node=candidate.node,
         results=results,
-        boot_id=BOOT_ID.read_text().strip(),
+        identity=Identity(BOOT_ID.read_text().strip()),
         started=started,
         seconds=time.time() - started,
     )

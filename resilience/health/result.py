@@ -10,6 +10,9 @@ from enum import StrEnum
 
 from relight.errors import RelightError
 
+from ..ledger.faults import Fault
+from ..ledger.record import Identity
+
 
 class ReportDamaged(RelightError):
     """A node's report is torn, or was written by something else."""
@@ -35,6 +38,7 @@ class CheckResult:
     value: float | None = None
     unit: str | None = None
     seconds: float
+    fault: Fault  # what is wrong with the node when the outcome speaks against it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,7 @@ class NodeReport:
 
     node: str
     results: tuple[CheckResult, ...]
-    boot_id: str
+    identity: Identity
     started: float
     seconds: float
 
@@ -59,14 +63,14 @@ class NodeReport:
             ReportDamaged: a key is missing, unknown, or holds a value of the wrong kind.
         """
         try:
-            values = _exactly(data, {"node", "results", "boot_id", "started", "seconds"})
+            values = _exactly(data, {"node", "results", "identity", "started", "seconds"})
             results = values["results"]
             if not isinstance(results, list | tuple):
                 raise ValueError(f"results is {results!r}, not a list")
             return cls(
                 node=_text(values, "node"),
                 results=tuple(_result(entry) for entry in results),
-                boot_id=_text(values, "boot_id"),
+                identity=_identity(values["identity"]),
                 started=_number(values, "started"),
                 seconds=_number(values, "seconds"),
             )
@@ -83,7 +87,16 @@ def _result(data: object) -> CheckResult:
         value=None if values["value"] is None else _number(values, "value"),
         unit=None if values["unit"] is None else _text(values, "unit"),
         seconds=_number(values, "seconds"),
+        fault=Fault(_text(values, "fault")),
     )
+
+
+def _identity(data: object) -> Identity:
+    values = _exactly(data, {"boot_id", "gpus"})
+    gpus = values["gpus"]
+    if not isinstance(gpus, list | tuple) or not all(isinstance(gpu, str) for gpu in gpus):
+        raise ValueError(f"gpus is {gpus!r}, not a list of text")
+    return Identity(_text(values, "boot_id"), tuple(gpus))
 
 
 def _exactly(data: object, keys: set[str]) -> Mapping[str, object]:

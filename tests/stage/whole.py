@@ -9,7 +9,8 @@ from .site import Site, eventually
 
 
 def whole(site: Site) -> Iterator[Site]:
-    """A test begins with all nodes idle, and leaves no job behind."""
+    """A test begins with all nodes idle and nothing held against them, and leaves no job behind."""
+    site.user("sh", "-c", "rm -rf ~/.relight/ledger")
     eventually(site.idle, 60, lambda: site.user("sinfo", "-N", "-l"))
     yield site
     site.user("scancel", "-u", "mini")

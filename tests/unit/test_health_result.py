@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from relight.resilience.health.collect import read_reports
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome, ReportDamaged
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Identity
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 RESULTS = st.builds(
@@ -21,12 +23,13 @@ RESULTS = st.builds(
     value=st.none() | NUMBERS,
     unit=st.none() | st.text(),
     seconds=NUMBERS,
+    fault=st.sampled_from(Fault),
 )
 REPORTS = st.builds(
     NodeReport,
     node=st.text(),
     results=st.lists(RESULTS).map(tuple),
-    boot_id=st.text(),
+    identity=st.builds(Identity, st.text(), st.lists(st.text()).map(tuple)),
     started=NUMBERS,
     seconds=NUMBERS,
 )
@@ -38,11 +41,12 @@ RESULT: dict[str, object] = {
     "value": 1,
     "unit": "bytes",
     "seconds": 0.1,
+    "fault": "condition",
 }
 REPORT: dict[str, object] = {
     "node": "n1",
     "results": [RESULT],
-    "boot_id": "b",
+    "identity": {"boot_id": "b", "gpus": []},
     "started": 1.0,
     "seconds": 0.2,
 }
@@ -68,6 +72,9 @@ def test_round_trip(report: NodeReport) -> None:
         {**REPORT, "results": "none"},
         {**REPORT, "results": [{}]},
         {**REPORT, "results": [{**RESULT, "outcome": "FINE"}]},
+        {**REPORT, "results": [{**RESULT, "fault": "age"}]},
+        {**REPORT, "identity": "b"},
+        {**REPORT, "identity": {"boot_id": "b", "gpus": "0"}},
         {**REPORT, "results": [{**RESULT, "value": "1"}]},
         {**REPORT, "results": [{**RESULT, "evidence": None}]},
     ],

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.health.verdict import ANSWERS, NO_REPORT, judge
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Identity
 
 CHECKS = ("memory", "disk", "clock")
 Answers = Mapping[str, Outcome]
@@ -18,10 +20,16 @@ Answers = Mapping[str, Outcome]
 
 def report(node: str, answers: Answers) -> NodeReport:
     results = tuple(
-        CheckResult(check=check, outcome=outcome, evidence=f"{check} of {node}", seconds=0.0)
+        CheckResult(
+            check=check,
+            outcome=outcome,
+            evidence=f"{check} of {node}",
+            seconds=0.0,
+            fault=Fault.CONDITION,
+        )
         for check, outcome in answers.items()
     )
-    return NodeReport(node=node, results=results, boot_id="b", started=0.0, seconds=0.0)
+    return NodeReport(node=node, results=results, identity=Identity(), started=0.0, seconds=0.0)
 
 
 def reports(count: int, **others: Answers | None) -> dict[str, NodeReport | None]:

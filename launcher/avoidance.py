@@ -1,0 +1,132 @@
+"""Nodes that a new job had better not get: the ledger's word, merged with the user's own.
+
+Never so many that the job could not start, and never more than a quarter of what the partition
+has: then it is not the nodes. A node that the user asks for by name is not excluded, since such a
+job would wait for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from relight.errors import RelightError, UsageError
+from relight.resilience.ledger.score import Standing, standings
+from relight.resilience.ledger.store import default_ledger
+
+from .clusters.slurm.client import SlurmClient
+from .clusters.slurm.hostlist import expand_nodes
+from .clusters.slurm.parse import can_be_allocated
+from .spec import JobSpec
+
+MOST_OF_PARTITION: Final = 4  # one in this many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Avoidance:
+    """``spec`` excludes ``nodes`` too; ``notes`` tell the user what was done and what was not."""
+
+    spec: JobSpec
+    nodes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``avoided`` are excluded; ``kept`` are known to be bad and may be used all the same."""
+
+    avoided: tuple[Standing, ...]
+    kept: tuple[Standing, ...]
+
+
+def avoid_known_bad(spec: JobSpec) -> Avoidance:
+    """The spec with the ledger's nodes excluded; asks Slurm only when the ledger holds any.
+
+    A Slurm that does not answer costs the exclusion, never the submission.
+    """
+    accused = [one for one in standings(default_ledger().records(), time.time()) if one.avoided]
+    if not accused:
+        return Avoidance(spec=spec)
+    keys = {name.lstrip("-").replace("_", "-"): name for name in spec.sbatch}
+    asked = {name: str(spec.sbatch[keys[name]]) for name in ("exclude", "nodelist") if name in keys}
+    try:
+        lists = {name: _expand(name, value) for name, value in asked.items()}
+        partition = _partition(SlurmClient(timeout_s=2.0, pauses_s=()), spec.resources.partition)
+    except RelightError as error:
+        return Avoidance(spec=spec, notes=(f"known bad nodes are not excluded: {error}",))
+    choice = choose(
+        [one for one in accused if (one.cluster, one.node) in partition],
+        {node for (_, node), state in partition.items() if can_be_allocated(state)},
+        excluded=lists.get("exclude", ()),
+        required=lists.get("nodelist", ()),
+        needed=spec.resources.nodes + spec.resources.spares,
+    )
+    names = tuple(one.node for one in choice.avoided)
+    if names:
+        merged = ",".join(filter(None, (asked.get("exclude"), *names)))
+        options = {**spec.sbatch, keys.get("exclude", "exclude"): merged}
+        spec = spec.model_copy(update={"sbatch": options})
+    return Avoidance(spec=spec, nodes=names, notes=_notes(choice))
+
+
+def choose(
+    accused: Sequence[Standing],
+    usable: Collection[str],
+    excluded: Collection[str],
+    required: Collection[str],
+    needed: int,
+) -> Choice:
+    """Which of the accused (worst first) to avoid (pure).
+
+    ``excluded`` and ``required`` are the user's own lists; ``needed`` nodes must be left.
+    """
+    most = max(len(usable) // MOST_OF_PARTITION, 1)
+    spare = len(set(usable) - set(excluded)) - needed
+    avoided: list[Standing] = []
+    kept: list[Standing] = []
+    for one in accused:
+        if one.node in excluded:
+            continue
+        costs = one.node in usable  # one that is down now costs nothing, and may come back
+        if one.node in required or len(avoided) >= most or (costs and spare < 1):
+            kept.append(one)
+            continue
+        avoided.append(one)
+        spare -= costs
+    return Choice(tuple(avoided), tuple(kept))
+
+
+def _expand(option: str, value: str) -> tuple[str, ...]:
+    if "/" in value:
+        raise UsageError(f"sbatch.{option} names a file, which relight does not read")
+    try:
+        return expand_nodes(value)
+    except ValueError as error:
+        raise UsageError(f"sbatch.{option}: {error}") from error
+
+
+def _partition(client: SlurmClient, name: str | None) -> dict[tuple[str, str], str]:
+    """The state of each node of the partition, by cluster and node."""
+    cluster = client.config().get("ClusterName", "")
+    if name is None:
+        defaults = (p["PartitionName"] for p in client.partitions() if p.get("Default") == "YES")
+        name = next(defaults, None)
+    if name is None:
+        return {}
+    return {(cluster, node): state for node, state in client.nodes_of_partition(name).items()}
+
+
+def _notes(choice: Choice) -> tuple[str, ...]:
+    avoided = [
+        f"avoiding {one.node}: {one.evidence[0].lines[0]} "
+        f"({len(one.runs)} run{'s' if len(one.runs) > 1 else ''}; `relight nodes show {one.node}`)"
+        for one in choice.avoided
+    ]
+    kept = [
+        f"{one.node} is known to be bad but not excluded: it is asked for by name, or too few "
+        "nodes would be left"
+        for one in choice.kept
+    ]
+    return (*avoided, *kept)

@@ -1,0 +1,170 @@
+"""``relight nodes``: what is known against nodes, across runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from getpass import getuser
+
+import click
+
+from relight.errors import UsageError
+from relight.resilience.ledger.faults import DAY_S, RULES, Fault
+from relight.resilience.ledger.record import MAX_TTL_S, Evidence, Release, check_node_name
+from relight.resilience.ledger.score import Standing, standings
+from relight.resilience.ledger.store import default_ledger
+from relight.resilience.ledger.ticket import ticket
+
+from ..units import parse_duration
+
+_json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_cluster = click.option("--cluster", help="The Slurm cluster, where several share the ledger.")
+
+
+@click.group("nodes")
+def command() -> None:
+    """Look at what is known against nodes, and change it.
+
+    New jobs avoid these nodes. relight tells Slurm nothing about them: `export` writes the text
+    with which an administrator may do that.
+    """
+
+
+@command.command("ls")
+@_json_flag
+def list_nodes(as_json: bool) -> None:
+    """List nodes against which something counts, worst first."""
+    ledger = default_ledger()
+    found = standings(ledger.records(), time.time())
+    if as_json:
+        nodes = [asdict(one) for one in found]
+        click.echo(json.dumps({"ledger": str(ledger.root), "nodes": nodes}))
+        return
+    _print_table(found)
+    if damaged := ledger.damaged():
+        click.echo(f"relight: {damaged} files in {ledger.root} are no sound records", err=True)
+
+
+@command.command("show")
+@click.argument("node")
+@_cluster
+@_json_flag
+def show(node: str, cluster: str | None, as_json: bool) -> None:
+    """Show all that counts against NODE."""
+    found = _standings_of(node, cluster)
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found]))
+    else:
+        click.echo("\n".join(_text(one) for one in found) or f"nothing counts against {node}")
+
+
+@command.command("exclude")
+@click.argument("node")
+@click.option("--reason", required=True, help="What is wrong with it, for others to read.")
+@click.option("--for", "duration", default="14d", show_default=True, help="How long, at most 90d.")
+@_cluster
+def exclude(node: str, reason: str, duration: str, cluster: str | None) -> None:
+    """Let new jobs avoid NODE."""
+    now = time.time()
+    try:
+        ttl_s = parse_duration(duration)
+    except ValueError as error:
+        raise UsageError(f"--for: {error}") from error
+    if ttl_s > MAX_TTL_S:
+        raise UsageError(f"--for {duration}: at most {MAX_TTL_S / DAY_S:.0f}d; say it again later")
+    evidence = Evidence(
+        cluster=cluster or _this_cluster(),
+        node=check_node_name(node),
+        fault=Fault.HAND,
+        lines=(reason,),
+        weight=RULES[Fault.HAND].weight,
+        ttl_s=ttl_s,
+        first_seen=now,
+        last_seen=now,
+        run_id=f"by {getuser()}",
+    )
+    default_ledger().add(evidence)
+    click.echo(f"new jobs on {evidence.cluster} avoid {node} for {duration}")
+
+
+@command.command("release")
+@click.argument("node")
+@click.option("--reason", default="by hand", show_default=True, help="Why it is good again.")
+@_cluster
+def release(node: str, reason: str, cluster: str | None) -> None:
+    """Let what was seen against NODE until now count no more."""
+    check_node_name(node)
+    held = _standings_of(node, cluster)
+    if not held:
+        raise UsageError(f"nothing counts against {node}; `relight nodes ls` lists the others")
+    for one in held:
+        note = f"{reason} ({getuser()})"
+        default_ledger().release(
+            Release(cluster=one.cluster, node=node, time=time.time(), reason=note)
+        )
+    click.echo(f"nothing that was seen against {node} until now counts any more")
+
+
+@command.command("export")
+@click.argument("nodes", nargs=-1)
+@_json_flag
+def export(nodes: tuple[str, ...], as_json: bool) -> None:
+    """Write the text of a ticket to the administrators, for NODES or all avoided nodes."""
+    found = [
+        one
+        for one in standings(default_ledger().records(), time.time())
+        if (one.node in nodes if nodes else one.avoided)
+    ]
+    texts = {f"{one.cluster} {one.node}": ticket(one) for one in found}
+    click.echo(json.dumps(texts) if as_json else "\n".join(texts.values()), nl=bool(texts))
+
+
+def _standings_of(node: str, cluster: str | None) -> list[Standing]:
+    return [
+        one
+        for one in standings(default_ledger().records(), time.time())
+        if one.node == node and cluster in (None, one.cluster)
+    ]
+
+
+def _this_cluster() -> str:
+    from ..clusters.slurm.client import SlurmClient
+
+    named = os.environ.get("SLURM_CLUSTER_NAME")
+    found = named or SlurmClient(timeout_s=5.0, pauses_s=()).config().get("ClusterName")
+    if not found:
+        raise UsageError("Slurm does not say what this cluster is called: name it with --cluster")
+    return found
+
+
+def _text(one: Standing) -> str:
+    runs = f"{len(one.runs)} run{'s' if len(one.runs) != 1 else ''}"
+    until = f"avoided until {_day(one.until)}" if one.until is not None else "not avoided"
+    lemon = ", a lemon: new evidence comes again and again" if one.lemon else ""
+    lines = [f"{one.node} on {one.cluster}: {until}; score {one.score:.2f}, {runs}{lemon}"]
+    for evidence in one.evidence:
+        lines.append(f"  {_day(evidence.last_seen)} {evidence.fault}, run {evidence.run_id}:")
+        lines += [f"    {line}" for line in evidence.lines]
+    return "\n".join(lines)
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
+
+
+def _print_table(found: list[Standing]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    for heading in ("NODE", "CLUSTER", "AVOIDED UNTIL", "SCORE", "RUNS", "LATEST"):
+        table.add_column(heading)
+    for one in found:
+        until = "" if one.until is None else _day(one.until)
+        runs, latest = str(len(one.runs)), one.evidence[0]
+        score = f"{one.score:.2f}{' lemon' if one.lemon else ''}"
+        word = f"{latest.fault}: {latest.lines[0]}"
+        table.add_row(one.node, one.cluster, until, score, runs, word)
+    Console().print(table)

@@ -1,0 +1,70 @@
+"""From one run's decision to leave a node to a record that other runs can read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from relight.errors import RelightError
+
+from ..config import RunConfig
+from ..decide.actions import ExcludeNode
+from ..decide.causes import FaultCause
+from ..ledger.faults import RULES, Fault, gravest
+from ..ledger.record import Evidence, Identity
+from ..ledger.store import default_ledger
+from ..run_folder import RunFolder
+from .collect import read_reports
+from .result import CheckResult, NodeReport, Outcome
+
+_log: Final = logging.getLogger(__name__)
+UNCLEAR_WEIGHT: Final = 0.5
+
+
+def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: float) -> None:
+    """Keep in the ledger that this run leaves a node, so that the next run avoids it.
+
+    Called once for each ``ExcludeNode``; reads the node's preflight report, writes one small file,
+    and may block as long as the filesystem does. It never raises: a run does not fail for its
+    notes. Outside Slurm there is no other node to choose, and nothing is kept.
+    """
+    cluster = os.environ.get("SLURM_CLUSTER_NAME")
+    if not cluster:
+        return
+    out_dir = RunFolder(config.run_dir).preflight(attempt)
+    report = read_reports(out_dir, (order.node,))[order.node]
+    try:
+        default_ledger().add(evidence_of(cluster, config.run_id, order, report, now))
+    except RelightError as error:
+        _log.warning("the exclusion of %s is not remembered: %s", order.node, error)
+
+
+def evidence_of(
+    cluster: str, run_id: str, order: ExcludeNode, report: NodeReport | None, now: float
+) -> Evidence:
+    """The record of an exclusion (pure).
+
+    A node that merely gave no clear answer is half suspected: that alone keeps no other run away.
+    """
+    failed = () if report is None else _failed(report)
+    lost = order.cause == FaultCause.NODE_DOWN.value
+    fault = Fault.LOST if lost else gravest([result.fault for result in failed])
+    rule = RULES[fault]
+    said = [f"{result.check}: {result.evidence}" for result in failed]
+    return Evidence(
+        cluster=cluster,
+        node=order.node,
+        fault=fault,
+        lines=tuple(said) if said and not lost else (order.reason,),
+        weight=rule.weight if lost or failed else UNCLEAR_WEIGHT,
+        ttl_s=rule.ttl_s,
+        first_seen=now,
+        last_seen=now,
+        run_id=run_id,
+        identity=Identity() if report is None else report.identity,
+    )
+
+
+def _failed(report: NodeReport) -> tuple[CheckResult, ...]:
+    return tuple(result for result in report.results if result.outcome is Outcome.FAIL_NODE)

@@ -1,0 +1,1 @@
+"""What is known against nodes, across runs and users."""

@@ -1,0 +1,175 @@
+"""Records of the ledger and their form in files (pure)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from relight.errors import RelightError, UsageError
+
+from .faults import DAY_S, Fault
+
+MAX_WEIGHT: Final = 1.0
+MAX_TTL_S: Final = 90 * DAY_S  # so that no one accuses a node for ever
+MAX_LINES: Final = 20
+MAX_LINE_CHARS: Final = 500
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+class RecordDamaged(RelightError):
+    """A file of the ledger was written by something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which machine bears the node's name: its boot, and the serials or UUIDs of its GPUs."""
+
+    boot_id: str = ""
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What one run has seen against a node. Times are Unix seconds."""
+
+    cluster: str
+    node: str
+    fault: Fault
+    lines: tuple[str, ...]
+    weight: float
+    ttl_s: float
+    first_seen: float
+    last_seen: float
+    run_id: str
+    identity: Identity = Identity()
+
+    @property
+    def expires(self) -> float:
+        return self.last_seen + self.ttl_s
+
+    @property
+    def file_name(self) -> str:
+        """The same for everything that one run sees of one kind: it is one record."""
+        return _file_name(self.cluster, self.node, f"evidence {self.run_id} {self.fault}")
+
+    def later(self, seen: Evidence) -> Evidence:
+        """This record after the same fault was seen once more."""
+        lines = tuple(dict.fromkeys((*self.lines, *seen.lines)))[-MAX_LINES:]
+        first_seen = min(self.first_seen, seen.first_seen)
+        return dataclasses.replace(seen, lines=lines, first_seen=first_seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Everything seen against a node up to ``time`` counts no more."""
+
+    cluster: str
+    node: str
+    time: float
+    reason: str
+
+    @property
+    def file_name(self) -> str:
+        return _file_name(self.cluster, self.node, "release")
+
+
+Record = Evidence | Release
+
+
+def check_node_name(node: str) -> str:
+    """The name, which may stand in a file name.
+
+    Raises:
+        UsageError: it is not the name of a node.
+    """
+    if not _NODE_NAME.fullmatch(node):
+        raise UsageError(f"{node!r:.100} is not the name of a node")
+    return node
+
+
+def to_bytes(record: Record) -> bytes:
+    """The content of the record's file."""
+    content = {"kind": type(record).__name__.lower(), **dataclasses.asdict(record)}
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def from_bytes(data: bytes) -> Record:
+    """The inverse of :func:`to_bytes`.
+
+    Raises:
+        RecordDamaged: a key is missing or holds a value of the wrong kind.
+    """
+    try:
+        values = json.loads(data)
+        if not isinstance(values, dict):
+            raise ValueError(f"{values!r:.100} is no object")
+        return _evidence(values) if _text(values, "kind") == "evidence" else _release(values)
+    except (ValueError, KeyError, UsageError, RecursionError) as error:
+        raise RecordDamaged(f"not a record of the ledger: {error!r}") from error
+
+
+def _evidence(values: Mapping[str, object]) -> Evidence:
+    identity = values["identity"]
+    if not isinstance(identity, dict):
+        raise ValueError(f"identity is {identity!r:.100}")
+    return Evidence(
+        cluster=_text(values, "cluster"),
+        node=check_node_name(_text(values, "node")),
+        fault=Fault(_text(values, "fault")),
+        lines=_texts(values, "lines") or ("nothing is written down",),
+        weight=_number(values, "weight", MAX_WEIGHT),
+        ttl_s=_number(values, "ttl_s", MAX_TTL_S),
+        first_seen=_number(values, "first_seen"),
+        last_seen=_number(values, "last_seen"),
+        run_id=_text(values, "run_id"),
+        identity=Identity(_text(identity, "boot_id"), _texts(identity, "gpus")),
+    )
+
+
+def _release(values: Mapping[str, object]) -> Release:
+    if values["kind"] != "release":
+        raise ValueError(f"kind is {values['kind']!r:.100}")
+    return Release(
+        cluster=_text(values, "cluster"),
+        node=check_node_name(_text(values, "node")),
+        time=_number(values, "time"),
+        reason=_text(values, "reason"),
+    )
+
+
+def _file_name(cluster: str, node: str, subject: str) -> str:
+    digest = hashlib.sha256(f"{cluster} {subject}".encode()).hexdigest()[:16]
+    return f"{check_node_name(node)}.{digest}.json"
+
+
+def _text(values: Mapping[str, object], key: str) -> str:
+    return _one_line(values[key], key)
+
+
+def _texts(values: Mapping[str, object], key: str) -> tuple[str, ...]:
+    found = values[key]
+    if not isinstance(found, list) or len(found) > MAX_LINES:
+        raise ValueError(f"{key} is {found!r:.100}, not a list of at most {MAX_LINES}")
+    return tuple(_one_line(text, key) for text in found)
+
+
+def _one_line(value: object, key: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {value!r:.100}, not text")
+    # Other users wrote this, and it is shown on a terminal.
+    return "".join(char if char.isprintable() else "?" for char in value[:MAX_LINE_CHARS])
+
+
+def _number(values: Mapping[str, object], key: str, most: float = math.inf) -> float:
+    value = values[key]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{key} is {value!r:.100}, not a number")
+    if not 0 <= value <= most:
+        raise ValueError(f"{key} is {value}, not between 0 and {most:g}")
+    return float(value)

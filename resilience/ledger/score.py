@@ -1,0 +1,109 @@
+"""What records mean for a node at a given time (pure): whether it is avoided, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from .faults import DAY_S, Fault
+from .record import Evidence, Identity, Record, Release
+
+HALF_LIFE_S: Final = 7 * DAY_S
+LEMON_RUNS: Final = 3
+LEMON_WINDOW_S: Final = 28 * DAY_S
+ENOUGH: Final = 1.0  # this much unexpired weight is enough to avoid a node
+_CLOCK_ERROR_S: Final = DAY_S  # a record from further in the future has a wrong clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is held against a node: ``evidence`` is what still counts, newest first.
+
+    ``score`` decays with a half-life of a week and orders nodes; whether one is avoided is decided
+    by unexpired evidence, or by being a lemon: three independent runs in 28 days.
+    """
+
+    cluster: str
+    node: str
+    avoided: bool
+    lemon: bool
+    score: float
+    until: float | None  # Unix time; None when it is not avoided
+    runs: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+
+
+def standings(records: Iterable[Record], now: float) -> list[Standing]:
+    """Each node against which something counts, worst first."""
+    by_node: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_node.setdefault((record.cluster, record.node), []).append(record)
+    found = [_standing(cluster, node, of, now) for (cluster, node), of in by_node.items()]
+    return sorted(
+        (one for one in found if one.evidence), key=lambda one: (-one.score, one.cluster, one.node)
+    )
+
+
+def changed_hardware(then: Identity, now: Identity) -> bool:
+    """Whether the node has been rebooted with other GPUs since: it is another machine."""
+    known = bool(then.boot_id and now.boot_id and then.gpus and now.gpus)
+    return known and then.boot_id != now.boot_id and set(then.gpus) != set(now.gpus)
+
+
+def is_over(record: Record, now: float) -> bool:
+    """Whether a record can never count again, so that its file may go."""
+    if isinstance(record, Release):
+        return record.time + LEMON_WINDOW_S < now
+    return max(record.expires, record.last_seen + LEMON_WINDOW_S) < now
+
+
+def _standing(cluster: str, node: str, records: list[Record], now: float) -> Standing:
+    released = max((r.time for r in records if isinstance(r, Release)), default=float("-inf"))
+    held = sorted(
+        (
+            record
+            for record in records
+            if isinstance(record, Evidence)
+            and released < record.last_seen <= now + _CLOCK_ERROR_S
+            and not is_over(record, now)
+        ),
+        key=lambda evidence: -evidence.last_seen,
+    )
+    unexpired = [evidence for evidence in held if now < evidence.expires]
+    accused = sum(evidence.weight for evidence in unexpired) >= ENOUGH
+    lemon_until = _lemon_until(held)
+    lemon = lemon_until is not None and now <= lemon_until
+    ends = [evidence.expires for evidence in unexpired] if accused else []
+    if lemon_until is not None and lemon:
+        ends.append(lemon_until)
+    return Standing(
+        cluster=cluster,
+        node=node,
+        avoided=accused or lemon,
+        lemon=lemon,
+        score=sum(_decayed(evidence, now) for evidence in held),
+        until=max(ends, default=None),
+        runs=tuple(dict.fromkeys(evidence.run_id for evidence in held)),
+        evidence=tuple(held),
+    )
+
+
+def _decayed(evidence: Evidence, now: float) -> float:
+    age_s = max(now - evidence.last_seen, 0.0)
+    return float(evidence.weight * 0.5 ** (age_s / HALF_LIFE_S))
+
+
+def _lemon_until(newest_first: list[Evidence]) -> float | None:
+    """When the third newest run leaves the window; None with fewer runs.
+
+    Evidence that alone would not be enough says nothing, however often it comes: it is most often
+    one program's fault. A person's word is not a run's.
+    """
+    newest: dict[str, float] = {}
+    for evidence in newest_first:
+        if evidence.weight >= ENOUGH and evidence.fault is not Fault.HAND:
+            newest.setdefault(evidence.run_id, evidence.last_seen)
+    if len(newest) < LEMON_RUNS:
+        return None
+    return sorted(newest.values(), reverse=True)[LEMON_RUNS - 1] + LEMON_WINDOW_S

@@ -1,0 +1,50 @@
+"""A bad node is left, remembered, and avoided by the next run, on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from stage.run import Run, heat
+from stage.site import RELIGHT, Site
+from stage.whole import whole
+
+
+@pytest.fixture
+def site(generous: Site) -> Iterator[Site]:
+    yield from whole(generous)
+
+
+def ledger(site: Site) -> dict[str, dict[str, object]]:
+    answer = json.loads(site.user(str(RELIGHT), "nodes", "ls", "--json"))
+    return {node["node"]: node for node in answer["nodes"]}
+
+
+def test_a_bad_node_is_left_and_the_next_run_avoids_it(site: Site) -> None:
+    resources = {"nodes": 2, "spares": 1, "tasks_per_node": 1, "memory": "1GB", "time": "0:20:00"}
+    command = 'test "$SLURMD_NODENAME" != n1 || { echo burnt; exit 1; }'
+    sick = heat(resources=resources, health={"site_command": command}, sbatch={"nodelist": "n1"})
+    first = Run.submit(site, sick)
+    assert first.finish()["state"] == "COMPLETED", first.story()
+    assert "n1" in [data["node"] for data in first.data_of("ExcludeNode")], first.story()
+
+    held = ledger(site)["n1"]
+    assert held["avoided"], held
+    assert "burnt" in json.dumps(held)
+
+    second = Run.submit(site, heat(steps=20))
+    assert "#SBATCH --exclude=n1\n" in (second.root / "job.sh").read_text()
+    assert second.finish()["state"] == "COMPLETED", second.story()
+    assert "n1" not in second.nodes()
+
+    site.user(str(RELIGHT), "nodes", "release", "n1", "--reason", "repaired")
+    assert ledger(site) == {}
+
+
+def test_what_all_nodes_fail_is_held_against_none(site: Site) -> None:
+    run = Run.submit(site, heat(steps=20, health={"site_command": "echo nonsense; exit 1"}))
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    assert run.data_of("ExcludeNode") == [], run.story()
+    assert "it is not the nodes" in json.dumps(run.data_of("PreflightFinished"), ensure_ascii=False)
+    assert ledger(site) == {}

@@ -1,0 +1,163 @@
+"""The ledger as a folder: many writers, deaths at any moment, and what others may leave there."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from relight.resilience.ledger.faults import DAY_S, Fault
+from relight.resilience.ledger.record import Evidence, Release, from_bytes
+from relight.resilience.ledger.store import Ledger, LedgerUnwritable, default_ledger
+
+WRITERS = 50
+LIMIT_S = 120.0
+WRITER = """
+import sys, time
+from dataclasses import replace
+from pathlib import Path
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Evidence
+from relight.resilience.ledger.store import Ledger
+root, name = sys.argv[1:]
+now = time.time()
+mine = Evidence(cluster="mini", node="n1", fault=Fault.LOST, lines=("x" * 400,), weight=1.0,
+                ttl_s=60.0, first_seen=now, last_seen=now, run_id=name)
+while True:
+    for number in range(20):
+        Ledger(Path(root)).add(replace(mine, node=f"n{number}"))
+        Ledger(Path(root)).add(replace(mine, node=f"n{number}", run_id="all"))
+        print(number, flush=True)
+"""
+
+
+def evidence(node: str = "n1", seen: float | None = None, run_id: str = "a") -> Evidence:
+    now = time.time() if seen is None else seen
+    return Evidence(
+        cluster="mini",
+        node=node,
+        fault=Fault.HARDWARE,
+        lines=("Xid 79",),
+        weight=1.0,
+        ttl_s=DAY_S,
+        first_seen=now,
+        last_seen=now,
+        run_id=run_id,
+    )
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+def own(ledger: Ledger) -> Path:
+    return ledger.root / str(os.getuid())
+
+
+def test_what_was_added_is_there(ledger: Ledger) -> None:
+    record, word = evidence(), Release(cluster="mini", node="n2", time=1e10, reason="by hand")
+    ledger.add(record)
+    ledger.release(word)
+    assert set(ledger.records()) == {record, word}
+    assert ledger.damaged() == 0
+
+
+def test_no_ledger_is_an_empty_one(ledger: Ledger) -> None:
+    assert ledger.records() == []
+    assert not ledger.root.exists()
+
+
+def test_one_run_keeps_one_record_of_a_fault(ledger: Ledger) -> None:
+    now = time.time()
+    ledger.add(evidence(seen=now - 60))
+    ledger.add(evidence(seen=now))
+    (record,) = ledger.records()
+    assert isinstance(record, Evidence)
+    assert (record.first_seen, record.last_seen) == (now - 60, now)
+
+
+def test_others_may_read_and_not_write(ledger: Ledger) -> None:
+    before = os.umask(0o077)
+    try:
+        ledger.add(evidence())
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(own(ledger).stat().st_mode) == 0o755
+    assert [stat.S_IMODE(path.stat().st_mode) for path in own(ledger).iterdir()] == [0o644]
+
+
+def test_fifty_writers_of_which_all_are_killed(ledger: Ledger) -> None:
+    chance = random.Random(7)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(ledger.root), f"run{number}"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(WRITERS)
+    ]
+    promised: set[tuple[str, str]] = set()
+    for number, writer in enumerate(writers):
+        assert writer.stdout is not None
+        said = [writer.stdout.readline() for _ in range(chance.randrange(1, 4))]
+        writer.send_signal(signal.SIGKILL)
+        said += writer.stdout.readlines()
+        writer.stdout.close()
+        writer.wait()
+        promised |= {(f"n{int(line)}", f"run{number}") for line in said if line.endswith("\n")}
+    kept = {(r.node, r.run_id) for r in ledger.records() if isinstance(r, Evidence)}
+    assert promised <= kept
+    assert len({run for _, run in promised}) == WRITERS
+    assert ledger.damaged() == 0
+    for path in own(ledger).glob("n*.json"):
+        from_bytes(path.read_bytes())
+
+
+def test_a_writer_sweeps_away_what_can_count_no_more(ledger: Ledger) -> None:
+    ledger.add(evidence(seen=time.time() - 60 * DAY_S, run_id="old"))
+    torn = own(ledger) / ".n1.torn.json.0123"
+    torn.touch()
+    os.utime(torn, (0, 0))
+    fresh = own(ledger) / ".n1.fresh.json.0123"
+    fresh.touch()
+    ledger.add(evidence())
+    assert {path.name for path in own(ledger).iterdir()} == {evidence().file_name, fresh.name}
+
+
+def test_what_others_may_leave_is_no_record(ledger: Ledger, tmp_path: Path) -> None:
+    record = evidence()
+    ledger.add(record)
+    sound = own(ledger) / record.file_name
+    (own(ledger) / "n2.torn.json").write_bytes(sound.read_bytes()[:50])
+    (own(ledger) / "n2.link.json").symlink_to(sound)
+    os.mkfifo(own(ledger) / "n2.pipe.json")
+    (own(ledger) / "n2.folder.json").mkdir()
+    (own(ledger) / "README").write_text("not a record")
+    foreign = ledger.root / str(os.getuid() + 1)  # not that user's own folder
+    foreign.mkdir()
+    (foreign / "n3.json").write_bytes(sound.read_bytes())
+    (ledger.root / "n4.json").write_bytes(sound.read_bytes())
+    assert ledger.records() == [record]
+    assert ledger.damaged() == 4
+
+
+def test_a_ledger_that_takes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(LedgerUnwritable, match="RELIGHT_LEDGER"):
+        Ledger(tmp_path / "file").add(evidence())
+
+
+def test_which_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
+    monkeypatch.delenv("RELIGHT_LEDGER", raising=False)
+    assert default_ledger().root == tmp_path / "ledger"
+    monkeypatch.setenv("RELIGHT_LEDGER", "/site/ledger")
+    assert default_ledger().root == Path("/site/ledger")

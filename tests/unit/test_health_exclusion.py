@@ -1,0 +1,103 @@
+"""What a run keeps about a node that it leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from relight.resilience.config import RunConfig
+from relight.resilience.decide.actions import ExcludeNode
+from relight.resilience.health.exclusion import evidence_of, record_exclusion
+from relight.resilience.health.result import CheckResult, NodeReport, Outcome
+from relight.resilience.ledger.faults import DAY_S, HOUR_S, Fault
+from relight.resilience.ledger.record import Evidence, Identity
+from relight.resilience.ledger.store import Ledger
+from relight.resilience.run_folder import RunFolder
+
+IDENTITY = Identity("boot-1", ("S1", "S2"))
+
+
+def result(check: str, outcome: Outcome, fault: Fault) -> CheckResult:
+    return CheckResult(
+        check=check, outcome=outcome, evidence=f"{check} bad", seconds=0.0, fault=fault
+    )
+
+
+REPORT = NodeReport(
+    node="n1",
+    results=(
+        result("memory", Outcome.FAIL_NODE, Fault.CONDITION),
+        result("gpu_xid", Outcome.FAIL_NODE, Fault.HARDWARE),
+        result("load", Outcome.WARN, Fault.SLOW),
+    ),
+    identity=IDENTITY,
+    started=0.0,
+    seconds=0.0,
+)
+
+
+def evidence(cause: str, report: NodeReport | None) -> Evidence:
+    order = ExcludeNode(node="n1", cause=cause, reason="the order's reason")
+    return evidence_of("mini", "lm-0a1b2c", order, report, 100.0)
+
+
+def test_failed_checks_are_the_evidence_and_the_gravest_decides() -> None:
+    kept = evidence("preflight", REPORT)
+    assert (kept.fault, kept.weight, kept.ttl_s) == (Fault.HARDWARE, 1.0, 14 * DAY_S)
+    assert kept.lines == ("memory: memory bad", "gpu_xid: gpu_xid bad")
+    assert kept.identity == IDENTITY
+
+
+def test_a_lost_node_is_lost_whatever_its_checks_said() -> None:
+    for report in (REPORT, None):
+        kept = evidence("node down", report)
+        assert (kept.fault, kept.weight, kept.ttl_s) == (Fault.LOST, 1.0, DAY_S)
+        assert kept.lines == ("the order's reason",)
+
+
+def test_no_clear_answer_is_half_a_suspicion() -> None:
+    kept = evidence("preflight", None)
+    assert (kept.fault, kept.weight, kept.ttl_s) == (Fault.CONDITION, 0.5, 6 * HOUR_S)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    monkeypatch.setenv("RELIGHT_LEDGER", str(tmp_path / "ledger"))
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "mini")
+    return Ledger(tmp_path / "ledger")
+
+
+ORDER = ExcludeNode(node="n1", cause="preflight", reason="memory")
+
+
+def test_the_nodes_own_report_is_kept(run_config: RunConfig, ledger: Ledger) -> None:
+    out_dir = RunFolder(run_config.run_dir).preflight("7.0")
+    out_dir.mkdir(parents=True)
+    (out_dir / "n1.json").write_text(json.dumps(REPORT.to_json()))
+    record_exclusion(run_config, "7.0", ORDER, 2e9)
+    (record,) = ledger.records()
+    assert record == evidence_of("mini", run_config.run_id, ORDER, REPORT, 2e9)
+
+
+def test_outside_slurm_nothing_is_kept(
+    run_config: RunConfig, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_CLUSTER_NAME")
+    record_exclusion(run_config, "7.0", ORDER, 2e9)
+    assert ledger.records() == []
+
+
+def test_a_ledger_that_takes_nothing_costs_only_the_note(
+    run_config: RunConfig,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledger.root.write_text("in the way")
+    record_exclusion(run_config, "7.0", ORDER, 2e9)
+    order = dataclasses.replace(ORDER, node="../n1")
+    record_exclusion(run_config, "7.0", order, 2e9)
+    assert caplog.text.count("not remembered") == 2

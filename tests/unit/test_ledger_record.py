@@ -1,0 +1,124 @@
+"""Records as files: what was written is read back, and nothing else passes for one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.errors import UsageError
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import (
+    MAX_LINES,
+    MAX_TTL_S,
+    Evidence,
+    Identity,
+    Record,
+    RecordDamaged,
+    Release,
+    check_node_name,
+    from_bytes,
+    to_bytes,
+)
+
+NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
+LINES = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=50)
+TIMES = st.floats(0, 1e12)
+EVIDENCE = st.builds(
+    Evidence,
+    cluster=LINES,
+    node=NAMES,
+    fault=st.sampled_from(Fault),
+    lines=st.lists(LINES, min_size=1, max_size=MAX_LINES).map(tuple),
+    weight=st.floats(0, 1),
+    ttl_s=st.floats(0, MAX_TTL_S),
+    first_seen=TIMES,
+    last_seen=TIMES,
+    run_id=LINES,
+    identity=st.builds(Identity, LINES, st.lists(LINES, max_size=8).map(tuple)),
+)
+RECORDS = EVIDENCE | st.builds(Release, cluster=LINES, node=NAMES, time=TIMES, reason=LINES)
+
+SOUND: dict[str, object] = {
+    "kind": "evidence",
+    "cluster": "mini",
+    "node": "n1",
+    "fault": "hardware",
+    "lines": ["Xid 79"],
+    "weight": 1,
+    "ttl_s": 60,
+    "first_seen": 1,
+    "last_seen": 2,
+    "run_id": "a",
+    "identity": {"boot_id": "b", "gpus": []},
+}
+
+
+@given(RECORDS)
+def test_round_trip(record: Record) -> None:
+    assert from_bytes(to_bytes(record)) == record
+
+
+def test_the_sound_one_is_sound() -> None:
+    assert isinstance(from_bytes(json.dumps(SOUND).encode()), Evidence)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "gossip"},
+        {"kind": None},
+        {"node": "../../etc/passwd"},
+        {"node": "-w"},
+        {"node": ""},
+        {"fault": "age"},
+        {"lines": "Xid 79"},
+        {"lines": [79]},
+        {"lines": ["x"] * (MAX_LINES + 1)},
+        {"weight": 2},
+        {"weight": True},
+        {"weight": float("nan")},
+        {"ttl_s": 1e12},
+        {"ttl_s": -1},
+        {"last_seen": "now"},
+        {"identity": None},
+        {"identity": {}},
+    ],
+)
+def test_nonsense(change: dict[str, object]) -> None:
+    with pytest.raises(RecordDamaged):
+        from_bytes(json.dumps({**SOUND, **change}).encode())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"1", b"{}", b"\xff", json.dumps(SOUND).encode()[:-9], b"[" * 30000]
+)
+def test_torn(data: bytes) -> None:
+    with pytest.raises(RecordDamaged):
+        from_bytes(data)
+
+
+def test_what_others_wrote_cannot_steer_a_terminal() -> None:
+    wicked = {**SOUND, "lines": ["\x1b[2J\nroot# "]}
+    record = from_bytes(json.dumps(wicked).encode())
+    assert isinstance(record, Evidence)
+    assert record.lines == ("?[2J?root# ",)
+
+
+def test_a_node_name_that_is_none() -> None:
+    assert check_node_name("gpu-001.site") == "gpu-001.site"
+    with pytest.raises(UsageError, match="not the name of a node"):
+        check_node_name("n1/..")
+
+
+@given(EVIDENCE, EVIDENCE)
+def test_seeing_it_again_keeps_the_beginning_and_the_newest_lines(
+    first: Evidence, again: Evidence
+) -> None:
+    both = first.later(again)
+    assert both.first_seen == min(first.first_seen, again.first_seen)
+    assert both.last_seen == again.last_seen
+    assert set(again.lines[-1:]) <= {*both.lines, *first.lines}
+    assert len(both.lines) <= MAX_LINES

@@ -1,0 +1,190 @@
+"""What records mean as time passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
+from relight.resilience.ledger.record import Evidence, Identity, Record, Release
+from relight.resilience.ledger.score import (
+    HALF_LIFE_S,
+    Standing,
+    changed_hardware,
+    is_over,
+    standings,
+)
+from relight.resilience.ledger.ticket import ticket
+
+T0 = 1_800_000_000.0
+
+
+def evidence(
+    fault: Fault = Fault.HARDWARE, run_id: str = "a", seen: float = T0, node: str = "n1"
+) -> Evidence:
+    return Evidence(
+        cluster="mini",
+        node=node,
+        fault=fault,
+        lines=(f"gpu 0: {fault}",),
+        weight=RULES[fault].weight,
+        ttl_s=RULES[fault].ttl_s,
+        first_seen=seen,
+        last_seen=seen,
+        run_id=run_id,
+        identity=Identity("boot-1", ("S1",)),
+    )
+
+
+def release(time: float) -> Release:
+    return Release(cluster="mini", node="n1", time=time, reason="by hand")
+
+
+def at(now: float, *records: Record) -> Standing | None:
+    found = standings(records, now)
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def avoided(now: float, *records: Record) -> bool:
+    found = at(now, *records)
+    return found is not None and found.avoided
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.PROGRAM])
+def test_evidence_counts_until_it_expires(fault: Fault) -> None:
+    ends = T0 + RULES[fault].ttl_s
+    assert avoided(ends - 1, evidence(fault))
+    assert not avoided(ends, evidence(fault))
+
+
+def test_how_long_each_kind_counts() -> None:
+    days = {fault.value: rule.ttl_s / DAY_S for fault, rule in RULES.items()}
+    assert days == {
+        "hardware": 14,
+        "network": 1,
+        "slow": 3,
+        "lost": 1,
+        "condition": 0.25,
+        "program": 0.25,
+        "by hand": 14,
+    }
+
+
+def test_a_program_error_alone_is_not_enough_and_two_runs_are() -> None:
+    one, other = evidence(Fault.PROGRAM, "a"), evidence(Fault.PROGRAM, "b")
+    assert not avoided(T0, one)
+    assert avoided(T0, one, other)
+
+
+def test_the_score_halves_in_a_week() -> None:
+    fresh, old = at(T0, evidence()), at(T0 + HALF_LIFE_S, evidence())
+    assert fresh is not None
+    assert old is not None
+    assert (fresh.score, old.score) == (1.0, 0.5)
+
+
+def test_a_lemon_is_three_runs_in_28_days() -> None:
+    weekly = [evidence(Fault.CONDITION, run, T0 + i * 7 * DAY_S) for i, run in enumerate("abc")]
+    now = T0 + 20 * DAY_S
+    found = at(now, *weekly)
+    assert found is not None
+    assert (found.lemon, found.avoided, found.runs) == (True, True, ("c", "b", "a"))
+    assert found.until == T0 + 28 * DAY_S
+    assert not avoided(T0 + 28 * DAY_S + 1, *weekly)
+    assert not avoided(now, *weekly[:2])
+
+
+def test_the_same_run_three_times_is_no_lemon() -> None:
+    kinds = [Fault.CONDITION, Fault.NETWORK, Fault.SLOW]
+    assert not avoided(T0 + 4 * DAY_S, *(evidence(kind) for kind in kinds))
+
+
+def test_program_errors_and_hands_make_no_lemon() -> None:
+    for fault in (Fault.PROGRAM, Fault.HAND):
+        records = [replace(evidence(fault, run), ttl_s=HOUR_S) for run in "abcd"]
+        assert not avoided(T0 + DAY_S, *records)
+
+
+def test_a_release_ends_what_was_seen_before_it() -> None:
+    assert not avoided(T0 + 2, evidence(), release(T0 + 1))
+    assert at(T0 + 2, evidence(), release(T0 + 1)) is None
+    assert avoided(T0 + 3, evidence(seen=T0 + 2), release(T0 + 1))
+
+
+def test_a_record_with_a_wrong_clock_does_not_count() -> None:
+    assert avoided(T0, evidence(seen=T0 + HOUR_S))
+    assert not avoided(T0, evidence(seen=T0 + 30 * DAY_S))
+
+
+@pytest.mark.parametrize(
+    ("now", "changed"),
+    [
+        (Identity("boot-1", ("S1",)), False),
+        (Identity("boot-2", ("S1",)), False),
+        (Identity("boot-1", ("S2",)), False),
+        (Identity("boot-2", ("S2",)), True),
+        (Identity("boot-2", ()), False),
+        (Identity("", ("S2",)), False),
+    ],
+)
+def test_another_machine_has_other_gpus_after_a_boot(now: Identity, changed: bool) -> None:
+    assert changed_hardware(Identity("boot-1", ("S1",)), now) is changed
+
+
+def test_nodes_come_worst_first_and_clusters_are_kept_apart() -> None:
+    here = [evidence(run_id="a"), evidence(run_id="b"), evidence(node="n2")]
+    there = replace(evidence(node="n2"), cluster="other")
+    found = standings([*here, there], T0)
+    assert [(one.cluster, one.node) for one in found] == [
+        ("mini", "n1"),
+        ("mini", "n2"),
+        ("other", "n2"),
+    ]
+
+
+def test_a_file_may_go_when_its_record_can_never_count_again() -> None:
+    for record in (evidence(Fault.CONDITION), release(T0)):
+        assert not is_over(record, T0 + 27 * DAY_S)
+        assert is_over(record, T0 + 29 * DAY_S)
+
+
+def test_a_ticket_says_all_that_an_administrator_needs() -> None:
+    found = at(T0 + DAY_S, evidence(), evidence(Fault.NETWORK, "b", T0 + HOUR_S))
+    assert found is not None
+    assert ticket(found) == (
+        "Node n1 (mini): network fault\n"
+        "Seen from 2027-01-15 08:00:00Z to 2027-01-15 09:00:00Z by 2 independent runs: b, a\n"
+        "Boot: boot-1\n"
+        "GPUs: S1\n"
+        "Evidence, newest first:\n"
+        "- 2027-01-15 09:00:00Z b: gpu 0: network\n"
+        "- 2027-01-15 08:00:00Z a: gpu 0: hardware\n"
+        "Slurm was told nothing. To keep jobs away until it is repaired:\n"
+        "  scontrol update NodeName=n1 State=DRAIN Reason='network fault'\n"
+    )
+
+
+TIMES = st.floats(T0, T0 + 60 * DAY_S)
+RECORDS = st.lists(
+    st.builds(evidence, st.sampled_from(Fault), st.sampled_from("abcd"), TIMES)
+    | st.builds(release, TIMES),
+    max_size=8,
+)
+
+
+@given(RECORDS, TIMES)
+def test_without_news_every_node_is_forgiven(records: list[Record], now: float) -> None:
+    found = at(now, *records)
+    if found is not None and found.until is not None:
+        assert found.until >= now
+        assert not avoided(max(found.until, T0 + 61 * DAY_S) + 28 * DAY_S + 1, *records)
+
+
+@given(RECORDS)
+def test_a_release_now_forgives_everything(records: list[Record]) -> None:
+    now = T0 + 61 * DAY_S
+    assert at(now, *records, release(now)) is None
