@@ -52,6 +52,7 @@ from ..decide.machine import step
 from ..decide.policy import Policy
 from ..decide.replay import replay
 from ..decide.state import Phase, State
+from ..health.exclusion import record_exclusion
 from ..messages import Message, number
 from ..run_folder import RunFolder
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
@@ -257,8 +258,12 @@ class Supervisor:
                 self._spawn(self._request_allocation(action))
             case Withdraw():
                 self._withdraw(action)
-            case ExcludeNode() | Finish():
-                pass  # what they say is in the state and in the journal
+            case ExcludeNode():
+                # Not a task: those are cancelled at the end, and this must be written.
+                note = partial(record_exclusion, self._config, self._allocation.attempt)
+                asyncio.get_running_loop().run_in_executor(None, note, action, time.time())
+            case Finish():
+                pass  # what it says is in the state and in the journal
 
     async def _preflight(self, order: RunPreflight) -> None:
         # A node that cannot see what was made here does not have the file system.
