@@ -18,13 +18,16 @@ PATIENCE_S = 5.0  # what has been told to end may take this long
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the cluster tests where no cluster can be made."""
-    if os.geteuid() == 0 and Path("/etc/debian_version").exists():
-        return
-    reason = "the mini cluster needs root on Debian"
+    """Skip what this machine has not got: root on Debian for the mini cluster, a GPU."""
+    missing = {}
+    if os.geteuid() != 0 or not Path("/etc/debian_version").exists():
+        missing["cluster"] = "the mini cluster needs root on Debian"
+    if not list(Path("/dev").glob("nvidia[0-9]*")):
+        missing["gpu"] = "there is no GPU on this machine"
     for item in items:
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for marker, reason in missing.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture
