@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from stage.run import Run, Spec
@@ -22,15 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _running(*options: str) -> Iterator[Site]:
-    # One machine has one mini cluster; tests of another checkout wait for their turn.
-    with Path("/run/lock/relight-minicluster-tests").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        site = Site(options)
-        site.up()
-        try:
-            yield site
-        finally:
-            site.down()
+    site = Site(options)
+    with site.running():
+        yield site
 
 
 @pytest.fixture(scope="module")

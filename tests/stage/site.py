@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MINICLUSTER = REPOSITORY / "scripts" / "minicluster"
+TURN = Path("/run/lock/relight-minicluster-tests")
 PYTHON = REPOSITORY / ".venv" / "bin" / "python"
 RELIGHT = REPOSITORY / ".venv" / "bin" / "relight"
 
@@ -29,11 +32,16 @@ class Site:
 
     options: tuple[str, ...]
 
-    def up(self) -> None:
-        _minicluster("up", "--share", str(REPOSITORY), *self.options)
-
-    def down(self) -> None:
-        _minicluster("down")
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The cluster, from up to down. One machine has one: others wait for their turn."""
+        with TURN.open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            _minicluster("up", "--share", str(REPOSITORY), *self.options)
+            try:
+                yield
+            finally:
+                _minicluster("down")
 
     def node(self, action: str, name: str) -> None:
         """kill, start, cut or heal a host."""
