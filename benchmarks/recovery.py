@@ -1,9 +1,9 @@
 """From a fault to the first new step: relight, torchrun, and a script that requeues itself.
 
 As root on the mini cluster: ``.venv/bin/python benchmarks/recovery.py``. One run brings the cluster
-up, tries every contender with every fault ``--rounds`` times in turn, prints a table of medians, and
-brings the cluster down. The job is the same DDP job for all: 2 nodes with 2 ranks each, a checkpoint
-every 10 steps of 0.1 s.
+up, tries every contender with every fault ``--rounds`` times in turn, prints a table of medians,
+and brings the cluster down. The job is the same DDP job for all: 2 nodes with 2 ranks each, a
+checkpoint every 10 steps of 0.1 s.
 """
 
 from __future__ import annotations
@@ -207,9 +207,8 @@ def main() -> None:
             continue
         seconds = statistics.median(result[0] for result in back)
         steps = statistics.median(result[1] for result in back)
-        print(
-            f"| {fault} | {contender} | {seconds:.1f} ({len(back)} of {len(rounds)}) | {steps:.0f} |"
-        )
+        share = f"{len(back)} of {len(rounds)}"
+        print(f"| {fault} | {contender} | {seconds:.1f} ({share}) | {steps:.0f} |")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,10 @@ class Site:
             try:
                 yield
             finally:
-                _minicluster("down")
+                self.down()
+
+    def down(self) -> None:
+        _minicluster("down")
 
     def node(self, action: str, name: str) -> None:
         """kill, start, cut or heal a host."""
