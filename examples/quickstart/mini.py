@@ -7,15 +7,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from stage.run import Run, lm
-from stage.site import MINICLUSTER, REPOSITORY, Site, eventually
+from stage.site import MINICLUSTER, REPOSITORY, TURN, Site, eventually
 
 from .telling import NotProven, Say, compare
 
 OPTIONS = ("--grace", "10", "--kill-wait", "5", "--cred-expire", "5")
-TURN = Path("/run/lock/relight-minicluster-tests")  # as tests/cluster/conftest.py has it
 EVERY = 10  # steps between checkpoints, as stage.run has it
 STEP_S = 0.2
 
