@@ -1,6 +1,6 @@
-"""Bytes of a file in blocks: read in parallel, each with its digest. See `output` for writing.
+"""Bytes in blocks, each with its digest; a block is also the unit of damage reports.
 
-A block is also the unit of damage reports. Standard library and xxhash only.
+See `output` and `input` for the files. Standard library and xxhash only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import xxhash
 
 BLOCK_BYTES = 8 << 20
 DIGEST_BYTES = 16
-_THREADS = 4
-_IN_FLIGHT = 4 * _THREADS
+PAGE_BYTES = 4096
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -33,14 +32,6 @@ def split(at: int, data: memoryview, block_bytes: int = BLOCK_BYTES) -> Iterator
     """The blocks of a run of bytes that begins at position `at` of the file."""
     for start in range(0, len(data), block_bytes):
         yield at + start, data[start : start + block_bytes]
-
-
-def read(fd: int, blocks: Iterable[Block]) -> Iterator[bytes]:
-    """Fills every block from its place and yields the digests of what was read, in order.
-
-    Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
-    """
-    return in_parallel(lambda block: _read(fd, block), blocks)
 
 
 def digest(*parts: bytes | memoryview) -> bytes:
@@ -74,24 +65,18 @@ def digest_outside(fd: int, extents: Iterable[tuple[int, int]]) -> bytes:
     return state.digest()
 
 
-def in_parallel(work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    """Results in the order of the items, of which few are taken ahead. Raises what `work` does."""
+def ahead(threads: int) -> int:
+    """How many items `in_parallel` has taken at most whose results it has not given yet."""
+    return 2 * threads
+
+
+def in_parallel(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
+    """Results in the order of the items. Raises what `work` does."""
     running: deque[Future[B]] = deque()
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="relight-blocks") as pool:
+    with ThreadPoolExecutor(threads, thread_name_prefix="relight-blocks") as pool:
         for item in items:
             running.append(pool.submit(work, item))
-            if len(running) >= _IN_FLIGHT:
+            if len(running) >= ahead(threads):
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
-
-
-def _read(fd: int, block: Block) -> bytes:
-    at, data = block
-    rest = data
-    while rest:
-        got = os.preadv(fd, [rest], at)
-        if got == 0:
-            break
-        at, rest = at + got, rest[got:]
-    return digest(data)

@@ -12,18 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
-from . import blocks, numpy_state
+from . import content
 from .commit import read_receipt
 from .condition import examine, shard_fault
 from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
-from .index import Entry, Index
+from .index import Index
 from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path, step_dir
 from .manifest import Manifest
+from .numpy_state import Buffer, in_pages
+from .pack import unpack
 from .read_shard import Damage, Shard
 from .rebuild import rebuild
 from .receipt import Receipt
@@ -53,6 +53,7 @@ def save_shard(
         world_size=world_size,
         incarnation=incarnation,
         tree=encoder.tree,
+        forms=encoder.forms,
         leaves=encoder.leaves,
     )
     path = shard_path(directory, step, incarnation, rank)
@@ -77,13 +78,11 @@ def load_shard(
     receipt = manifest.receipts[rank]
     path = step_dir(directory, manifest.step) / receipt.file
     with Shard(path, receipt) as shard:
-        buffers = [np.empty(run.size_bytes, np.uint8) for run in shard.index.runs()]
-        damages = list(shard.damages(_places(shard.index, buffers)))
-        if damages:
-            raise shard.damaged(damages[0])
+        index = shard.index
+        buffers = [in_pages(run.size_bytes) for run in index.runs()]
+        shard.fill(buffer.data for buffer in buffers)
         try:
-            arrays = list(_arrays(shard.index, buffers))
-            return cast(dict[str, object], rebuild(shard.index.tree, arrays))
+            return cast(dict[str, object], rebuild(index.tree, _arrays(index, buffers)))
         except (ValueError, KeyError, TypeError) as error:
             reason = f"it cannot be understood: {error}"
             raise shard.damaged(Damage("index", None, reason)) from error
@@ -128,7 +127,7 @@ def _save(directory: Path, path: Path, source: Source, started: float) -> Receip
         file=shard_file(source.incarnation, source.rank),
         size_bytes=written.size_bytes,
         digest=written.digest,
-        payload_bytes=sum(leaf.size_bytes for leaf in source.leaves),
+        payload_bytes=source.payload_bytes,
         seconds=time.monotonic() - started,
         index_at=written.index.at,
         index_bytes=written.index.size_bytes,
@@ -139,27 +138,9 @@ def _save(directory: Path, path: Path, source: Source, started: float) -> Receip
     return receipt
 
 
-def _places(index: Index, buffers: Sequence[numpy_state.Buffer]) -> Iterator[blocks.Block]:
-    for run, buffer in zip(index.runs(), buffers, strict=True):
-        yield from blocks.split(run.at, buffer.data, index.block_bytes)
-
-
-def _arrays(index: Index, buffers: Sequence[numpy_state.Buffer]) -> Iterator[object]:
-    own, pack = iter(buffers[:-1]), buffers[-1]
-    for entry in index.entries:
-        if entry.packed:
-            yield _array(entry, pack[entry.at : entry.at + entry.size_bytes].copy())
-        else:
-            yield _array(entry, next(own))
-
-
-def _array(entry: Entry, data: numpy_state.Buffer) -> object:
-    if entry.kind == "bytes":
-        return data.tobytes()
-    if entry.kind == "torch":
-        from . import torch_state
-
-        return torch_state.rebuild(entry.dtype, entry.shape, data)
-    if entry.kind in ("numpy", "scalar"):
-        return numpy_state.rebuild(entry.kind, entry.dtype, entry.shape, data)
-    raise ValueError(f"arrays of kind {entry.kind!r} are unknown")
+def _arrays(index: Index, buffers: Sequence[Buffer]) -> list[object]:
+    *own, pack = buffers
+    found = unpack(index, pack)
+    for number, buffer in zip(index.own(), own, strict=True):
+        found[number] = content.rebuild(index.forms[index.arrays[number]], buffer)
+    return [found[number] for number in range(len(index.arrays))]

@@ -21,6 +21,26 @@ class StateRefused(UsageError):
         self.reason = reason
 
 
+class UnfitType(UsageError):
+    """Only types whose whole content is known can be registered."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is no enum, dataclass or named tuple, so it cannot be registered."
+        )
+
+
+class TypeNotRegistered(UsageError):
+    """A sound checkpoint holds a value of a type that this program does not allow, or not so."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"The checkpoint holds a {name}, and {reason}: register the type as it was when the "
+            "checkpoint was saved."
+        )
+        self.name = name
+
+
 class SaveFailed(RelightError):
     """A shard could not be made durable; what was there of it is removed, nothing else changed."""
 

@@ -1,85 +1,41 @@
-"""What is in a shard and where: the JSON that lies in its dataset `/index`."""
+"""What is in a shard and where: deflated JSON that lies in its dataset `/index`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from .errors import FormatUnknown
+from .leaf import Form
 from .sealed import Json, field
 
 FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One array.
-
-    Attributes:
-        kind, dtype, shape: as in `Leaf`.
-        size_bytes: length of its bytes, 0 for an array without elements.
-        at: position in the file of an array with a dataset of its own, in the pack otherwise.
-        packed: whether it lies in the pack.
-        global_shape, offset: the array of which it is a box, and where that box begins.
-    """
-
-    kind: str
-    dtype: Json
-    shape: tuple[int, ...]
-    size_bytes: int
-    at: int
-    packed: bool
-    global_shape: tuple[int, ...]
-    offset: tuple[int, ...]
-
-    def to_body(self) -> dict[str, Json]:
-        """Without the box when it is the whole array."""
-        body: dict[str, Json] = {
-            "kind": self.kind,
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "bytes": self.size_bytes,
-            "pack" if self.packed else "at": self.at,
-        }
-        if self.global_shape != self.shape:
-            body |= {"global_shape": list(self.global_shape), "offset": list(self.offset)}
-        return body
-
-    @classmethod
-    def from_body(cls, body: Mapping[str, Json]) -> Entry:
-        packed = "pack" in body
-        shape = _sizes(body, "shape")
-        boxed = "global_shape" in body
-        return cls(
-            kind=field(body, "kind", str),
-            dtype=body["dtype"],
-            shape=shape,
-            size_bytes=field(body, "bytes", int),
-            at=field(body, "pack" if packed else "at", int),
-            packed=packed,
-            global_shape=_sizes(body, "global_shape") if boxed else shape,
-            offset=_sizes(body, "offset") if boxed else (0,) * len(shape),
-        )
+_DEFLATE = 1  # keys of many arrays shrink to a tenth even so
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Bytes that lie together in the file: those of one array, or the pack (`entry` is None)."""
+    """Bytes that lie together in the file: those of one array, or the pack (`array` is None)."""
 
     at: int
     size_bytes: int
-    entry: int | None
+    array: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """A whole shard. `tree` is the state, in which {"array": n} stands for `entries[n]`.
+    """A whole shard. `tree` is the state, in which {"array": n} stands for the n-th array.
 
     Attributes:
         writer: the incarnation's folder name.
         block_bytes: of how many bytes each digest speaks; the last block of a run is shorter.
+        packed_below_bytes: smaller arrays lie in the pack, others in datasets of their own.
+        arrays: the form of each array, as its number in `forms`.
+        at: where the datasets of the arrays that have one begin in the file, in order.
     """
 
     step: int
@@ -87,8 +43,11 @@ class Index:
     world_size: int
     writer: str
     block_bytes: int
+    packed_below_bytes: int
     tree: Json
-    entries: tuple[Entry, ...]
+    forms: tuple[Form, ...]
+    arrays: tuple[int, ...]
+    at: tuple[int, ...]
     pack_at: int
     pack_bytes: int
 
@@ -100,13 +59,17 @@ class Index:
             "world_size": self.world_size,
             "writer": self.writer,
             "block_bytes": self.block_bytes,
+            "packed_below_bytes": self.packed_below_bytes,
             "pack_at": self.pack_at,
             "pack_bytes": self.pack_bytes,
-            "arrays": [entry.to_body() for entry in self.entries],
+            "forms": [_form_body(form) for form in self.forms],
+            "arrays": list(self.arrays),
+            "at": list(self.at),
             "tree": self.tree,
         }
         # Not sorted: the order of a dict's keys is part of the state.
-        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
+        text = json.dumps(body, separators=(",", ":"), allow_nan=False)
+        return zlib.compress(text.encode("ascii"), _DEFLATE)
 
     def runs(self) -> list[Run]:
         """All that holds values, in the order in which `/digests` speaks of its blocks.
@@ -114,31 +77,78 @@ class Index:
         One more digest follows there, of all bytes that belong to no dataset.
         """
         own = [
-            Run(entry.at, entry.size_bytes, number)
-            for number, entry in enumerate(self.entries)
-            if not entry.packed
+            Run(at, self.forms[self.arrays[number]].size_bytes, number)
+            for at, number in zip(self.at, self.own(), strict=True)
         ]
         return [*own, Run(self.pack_at, self.pack_bytes, None)]
+
+    def own(self) -> list[int]:
+        """The arrays that have datasets of their own, in order."""
+        large = [form.size_bytes >= self.packed_below_bytes for form in self.forms]
+        return [number for number, form in enumerate(self.arrays) if large[form]]
+
+    def packed(self) -> Iterator[tuple[Form, list[int], int]]:
+        """Form by form, the arrays in the pack and where the first of them begins in it."""
+        members: dict[int, list[int]] = defaultdict(list)
+        for array, number in enumerate(self.arrays):
+            members[number].append(array)
+        start = 0
+        for number, form in enumerate(self.forms):
+            if form.size_bytes < self.packed_below_bytes and members[number]:
+                yield form, members[number], start
+                start += form.size_bytes * len(members[number])
 
     @classmethod
     def parse(cls, data: bytes) -> Index:
         """Expects bytes whose digest was found right. Raises ValueError or FormatUnknown."""
-        body = json.loads(data)
+        try:
+            body = json.loads(zlib.decompress(data))
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
         if body.get("format") != FORMAT:
             raise FormatUnknown("shard", body.get("format"), FORMAT)
-        arrays = cast(list[dict[str, Json]], body["arrays"])
+        forms = cast(list[dict[str, Json]], field(body, "forms", list))
         return cls(
             step=field(body, "step", int),
             rank=field(body, "rank", int),
             world_size=field(body, "world_size", int),
             writer=field(body, "writer", str),
             block_bytes=field(body, "block_bytes", int),
+            packed_below_bytes=field(body, "packed_below_bytes", int),
             tree=body["tree"],
-            entries=tuple(Entry.from_body(item) for item in arrays),
+            forms=tuple(_form(item) for item in forms),
+            arrays=_numbers(body, "arrays"),
+            at=_numbers(body, "at"),
             pack_at=field(body, "pack_at", int),
             pack_bytes=field(body, "pack_bytes", int),
         )
 
 
-def _sizes(body: Mapping[str, Json], name: str) -> tuple[int, ...]:
+def _form_body(form: Form) -> dict[str, Json]:
+    """Without the box when it is the whole array."""
+    body: dict[str, Json] = {
+        "kind": form.kind,
+        "dtype": form.dtype,
+        "shape": list(form.shape),
+        "bytes": form.size_bytes,
+    }
+    if form.global_shape != form.shape:
+        body |= {"global_shape": list(form.global_shape), "offset": list(form.offset)}
+    return body
+
+
+def _form(body: Mapping[str, Json]) -> Form:
+    shape = _numbers(body, "shape")
+    boxed = "global_shape" in body
+    return Form(
+        kind=field(body, "kind", str),
+        dtype=field(body, "dtype", str),
+        shape=shape,
+        size_bytes=field(body, "bytes", int),
+        global_shape=_numbers(body, "global_shape") if boxed else shape,
+        offset=_numbers(body, "offset") if boxed else (0,) * len(shape),
+    )
+
+
+def _numbers(body: Mapping[str, Json], name: str) -> tuple[int, ...]:
     return tuple(cast(list[int], field(body, name, list)))

@@ -1,26 +1,33 @@
-"""The arrays of a state: what describes one in the index, and where its bytes come from."""
+"""The arrays of a state on their way to disk: their forms, and their values where they lie."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-from .sealed import Json
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """One array on its way to disk.
+class Form:
+    """All that is known of an array but its values. Many arrays of a state share one.
 
     Attributes:
         kind: who rebuilds it: `numpy`, `scalar` (of numpy), `torch` or `bytes`.
-        dtype: in the words of that kind; numpy's may be a list of fields.
+        dtype: in the words of that kind.
+        shape: what is here of it.
         size_bytes: of its elements in C order, whatever the strides in memory are.
-        content: makes these bytes, or gives a view of them where they lie so already.
+        global_shape, offset: the array of which it is a box, and where that box begins.
     """
 
     kind: str
-    dtype: Json
+    dtype: str
     shape: tuple[int, ...]
     size_bytes: int
-    content: Callable[[], memoryview]
+    global_shape: tuple[int, ...]
+    offset: tuple[int, ...]
+
+
+class Leaf(NamedTuple):
+    """One array: the number of its form in the state's list of forms, and the array itself."""
+
+    form: int
+    value: object

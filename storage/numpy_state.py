@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Hashable, Sequence
 from math import prod
 from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from .leaf import Leaf
+from .blocks import PAGE_BYTES
+from .leaf import Form
 from .sealed import Json
+from .tiles import cover
 
 Array = npt.NDArray[np.generic]
 Buffer = npt.NDArray[np.uint8]
 _KINDS = "biufcSUVmM"
+_BUFFERS = "biufc"  # the kinds that Python's buffer protocol knows
 S = TypeVar("S", bound=np.generic)
 
 
-def to_leaf(value: Array | np.generic) -> Leaf:
+def form_key(value: Array) -> Hashable:
+    """Equal only for arrays of equal form, and quickly made; None where that cannot be said."""
+    # numpy calls dtypes equal that differ in metadata, which are refused.
+    return (value.dtype, value.shape) if value.dtype.metadata is None else None
+
+
+def form_of(value: Array | np.generic) -> Form:
     """Raises ValueError with the reason when the dtype cannot be stored exactly."""
-    array = np.asarray(value)
-    return Leaf(
+    return Form(
         kind="scalar" if isinstance(value, np.generic) else "numpy",
-        dtype=describe(array.dtype),
-        shape=array.shape,
-        size_bytes=array.nbytes,
-        content=lambda: raw(array),
+        dtype=describe(value.dtype),
+        shape=value.shape,
+        size_bytes=value.nbytes,
+        global_shape=value.shape,
+        offset=(0,) * value.ndim,
     )
 
 
-def same_memory(array: Array) -> tuple[object, ...]:
+def same_memory(array: Array) -> Hashable:
     """Equal for two arrays that are the same elements of the same memory."""
     if array.size == 0:
         return ("numpy", id(array))
@@ -37,41 +48,71 @@ def same_memory(array: Array) -> tuple[object, ...]:
     return ("numpy", start, array.shape, array.strides, array.dtype)
 
 
-def rebuild(kind: str, dtype: Json, shape: tuple[int, ...], data: Buffer) -> Array | np.generic:
+def rebuild(form: Form, data: Buffer) -> Array | np.generic:
     """The array over `data`, which it owns from now on. Raises ValueError on a misfit."""
-    described = undescribe(dtype)
-    if data.nbytes != prod(shape) * described.itemsize:
-        raise ValueError(f"{data.nbytes} bytes do not make {shape} of {described}")
-    array: Array = (
-        data.view(described).reshape(shape) if data.nbytes else np.empty(shape, described)
-    )
-    return cast(np.generic, array[()]) if kind == "scalar" else array
+    dtype = undescribe(form.dtype)
+    if data.nbytes != prod(form.shape) * dtype.itemsize:
+        raise ValueError(f"{data.nbytes} bytes do not make {form.shape} of {dtype}")
+    shape = form.shape
+    array: Array = data.view(dtype).reshape(shape) if data.nbytes else np.empty(shape, dtype)
+    return cast(np.generic, array[()]) if form.kind == "scalar" else array
 
 
-def describe(dtype: np.dtype[np.generic]) -> Json:
-    """A dtype as JSON, as numpy's own file format spells it. Raises ValueError."""
+def describe(dtype: np.dtype[np.generic]) -> str:
+    """A dtype as numpy's own file format spells it, fields as JSON. Raises ValueError."""
     if dtype.isbuiltin == 1 and dtype.kind in _KINDS and dtype.metadata is None:
         return dtype.str
     if dtype.hasobject or dtype.kind not in _KINDS:
         raise ValueError(f"arrays of dtype {dtype} hold references, not values")
-    described = _listed(dtype.descr if dtype.names is not None else dtype.str)
+    described = dtype.str if dtype.names is None else json.dumps(_listed(dtype.descr))
     if dtype.metadata is not None or undescribe(described) != dtype:
         raise ValueError(f"dtype {dtype!r} cannot be described exactly")
     return described
 
 
-def undescribe(described: Json) -> np.dtype[np.generic]:
+def undescribe(described: str) -> np.dtype[np.generic]:
     """The inverse of `describe`. Raises ValueError or TypeError."""
+    fields = _fields(json.loads(described)) if described.startswith("[") else described
     # The stub knows only flat lists of fields.
-    return np.lib.format.descr_to_dtype(_fields(described))  # type: ignore[arg-type]
+    return np.lib.format.descr_to_dtype(fields)  # type: ignore[arg-type]
 
 
-def raw(array: Array) -> memoryview:
-    """The elements in C order as bytes; copies only when they do not lie so."""
-    if array.nbytes == 0:
-        return memoryview(b"")
-    flat = np.asarray(array, order="C").reshape(-1)
-    return flat.view(np.uint8).data
+def elements(value: Array | np.generic, start: int, stop: int) -> memoryview:
+    """Some elements in C order as bytes; copies only when they do not lie so."""
+    array = np.asarray(value)
+    if array.flags.c_contiguous:
+        return array.reshape(-1)[start:stop].view(np.uint8).data
+    copy = np.empty(stop - start, array.dtype)
+    filled = 0
+    for index in cover(array.shape, start, stop):
+        tile = array[index]
+        copy[filled : filled + tile.size].reshape(tile.shape)[...] = tile
+        filled += tile.size
+    return copy.view(np.uint8).data
+
+
+def gather(values: Sequence[Array | np.generic]) -> bytes:
+    """All elements of arrays of one form, one array after the other."""
+    if values[0].dtype.kind in _BUFFERS and all(value.flags.c_contiguous for value in values):
+        return b"".join(cast("Sequence[bytes]", values))  # buffers, which the stubs do not know
+    return b"".join(elements(value, 0, value.size) for value in values)
+
+
+def in_pages(size_bytes: int) -> Buffer:
+    """Fresh memory that begins at a page, as direct reads want it; its bytes mean nothing yet."""
+    raw = np.empty(size_bytes + PAGE_BYTES, np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
+    return raw[start : start + size_bytes]
+
+
+def separate(form: Form, data: Buffer) -> list[object]:
+    """Arrays of one form that lie one after the other in `data`, each with its own memory."""
+    dtype = undescribe(form.dtype)
+    # Copied as bytes, because numpy leaves out padding between fields.
+    rows = (row.copy().view(dtype) for row in data.reshape(-1, form.size_bytes))
+    if form.kind == "scalar":
+        return [row[0] for row in rows]
+    return [row.reshape(form.shape) for row in rows]
 
 
 def _listed(described: object) -> Json:

@@ -1,9 +1,10 @@
-"""A file that takes blocks past the page cache where the file system allows it.
+"""A file that takes blocks past the page cache where that is the faster way.
 
-A direct write spends half the processor time of a buffered one and runs at a steady pace; it wants
-memory, position and length in whole pages. So each block is copied to a page-aligned buffer, its
-digest is made there while it is hot, and only what is no whole page takes the buffered way. No page
-is written both ways.
+A direct write spends a fraction of the processor time of a buffered one and runs at a steady pace;
+it wants memory, position and length in whole pages. What lies so in memory is written from there;
+all else passes through a page-aligned buffer, a piece at a time, which is small enough to stay in
+the processor's cache, where the digest is made. What is no whole page takes the buffered way, and
+no page is written both ways.
 """
 
 from __future__ import annotations
@@ -13,20 +14,40 @@ import errno
 import mmap
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from .blocks import BLOCK_BYTES, Block, digest, in_parallel
+import numpy as np
+import xxhash
 
-_PAGE_BYTES = 4096
+from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
+from .way import Way
+
+_PIECE_BYTES = 1 << 20
+
+
+class Run(NamedTuple):
+    """Bytes that lie together in the file, and a call that gives those from start to stop."""
+
+    at: int
+    size_bytes: int
+    piece: Callable[[int, int], memoryview]
+
+
+class _Block(NamedTuple):
+    run: Run
+    start: int
+    stop: int
 
 
 class Output:
     """An existing file, open for writing and reading. Use as a context manager."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, way: Way) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        self._direct = _open_direct(path)
+        self._direct = _open_direct(path) if way.direct else None
+        self._threads = way.threads
         self._buffers = threading.local()
 
     def __enter__(self) -> Output:
@@ -37,17 +58,23 @@ class Output:
         if self._direct is not None:
             os.close(self._direct)
 
-    def write(self, blocks: Iterable[Block]) -> list[bytes]:
-        """Writes blocks of at most BLOCK_BYTES, returns their digests in order. Raises OSError.
+    def write(self, runs: Iterable[Run]) -> list[bytes]:
+        """Writes runs and returns the digests of their blocks, in order. Raises OSError.
 
-        Blocks are taken from the iterable as the disk gets on with them, so what it makes on the
-        way is never in memory all at once.
+        Runs are taken from the iterable as the disk gets on with them, so what is made on the way
+        is never in memory all at once.
         """
-        return list(in_parallel(self._put, blocks))
+        blocks = (
+            _Block(run, start, min(start + BLOCK_BYTES, run.size_bytes))
+            for run in runs
+            for start in range(0, run.size_bytes, BLOCK_BYTES)
+        )
+        return list(in_parallel(self._put, blocks, self._threads))
 
     def reserve(self, size_bytes: int) -> None:
         """Asks for the space now, so that a full disk shows before the first byte.
 
+        Also ext4 lets several threads write at once only where the space is reserved. This is
         fallocate(2) itself, because posix_fallocate writes into every page where the file system
         has no such call; there the writes will have to tell. Raises OSError.
         """
@@ -58,31 +85,43 @@ class Output:
         if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
             raise OSError(code, os.strerror(code))
 
-    def _put(self, block: Block) -> bytes:
-        at, data = block
-        if self._direct is None or at % _PAGE_BYTES or len(data) < _PAGE_BYTES:
-            result = digest(data)
-            self._write_buffered(at, data)
-            return result
-        copy = self._buffer()[: len(data)]
-        copy[:] = data
-        result = digest(copy)
-        whole = len(data) - len(data) % _PAGE_BYTES
-        written = _write_direct(self._direct, at, copy[:whole])
-        self._write_buffered(at + written, copy[written:])
-        return result
+    def _put(self, block: _Block) -> bytes:
+        run, start, stop = block
+        state = xxhash.xxh3_128()
+        while start < stop:
+            data = run.piece(start, min(start + _PIECE_BYTES, stop))
+            if self._direct is not None and not _in_pages(data):
+                data = self._copy(data)
+            state.update(data)
+            self._write(run.at + start, data)
+            start += len(data)
+        return state.digest()
 
-    def _write_buffered(self, at: int, data: memoryview) -> None:
+    def _write(self, at: int, data: memoryview) -> None:
+        if self._direct is not None and at % PAGE_BYTES == 0 and len(data) >= PAGE_BYTES:
+            written = _write_direct(self._direct, at, data[: len(data) & -PAGE_BYTES])
+            at, data = at + written, data[written:]
         while data:
             written = os.pwrite(self.fd, data, at)
             at, data = at + written, data[written:]
 
-    def _buffer(self) -> memoryview:
-        """This thread's own; mmap gives whole pages."""
+    def _copy(self, data: memoryview) -> memoryview:
+        """In this thread's own buffer; mmap gives whole pages."""
         if not hasattr(self._buffers, "view"):
-            self._buffers.view = memoryview(mmap.mmap(-1, BLOCK_BYTES))
-        view: memoryview = self._buffers.view
-        return view
+            self._buffers.view = memoryview(mmap.mmap(-1, _PIECE_BYTES))
+        copy: memoryview = self._buffers.view[: len(data)]
+        copy[:] = data
+        return copy
+
+
+def run_of(at: int, data: bytes | memoryview) -> Run:
+    """A run of bytes that are all there."""
+    view = memoryview(data)
+    return Run(at, len(view), lambda start, stop: view[start:stop])
+
+
+def _in_pages(data: memoryview) -> bool:
+    return bool(np.frombuffer(data, np.uint8).ctypes.data % PAGE_BYTES == 0)
 
 
 def _open_direct(path: Path) -> int | None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import math
 import struct
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import cast
 
 from .sealed import Json
 
+FACTORIES: dict[str, Callable[[], object] | None] = {
+    "None": None,
+    **{kind.__name__: kind for kind in (bool, int, float, str, bytes, list, dict, set, tuple)},
+}
+FACTORY_NAMES = {factory: name for name, factory in FACTORIES.items()}
 _JSON_INT = 1 << 63
 
 

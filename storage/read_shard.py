@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import blocks
 from .errors import CheckpointDamaged
 from .index import Index, Run
+from .input import Input
 from .keys import array_key
 from .receipt import Receipt
+from .way import USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Shard:
     def __init__(self, path: Path, receipt: Receipt) -> None:
         self.path = path
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._input = Input(path)
+            self._fd = self._input.fd
             try:
                 self.index = self._open(receipt)
             except BaseException:
@@ -47,11 +50,30 @@ class Shard:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def damages(self, buffers: Iterator[blocks.Block]) -> Iterator[Damage]:
-        """Fills the blocks of the index's runs, in their order, and yields the bad ones."""
+    def fill(self, buffers: Iterable[memoryview]) -> None:
+        """Reads the index's runs into buffers of their sizes. Raises CheckpointDamaged."""
+        runs, size = self.index.runs(), self.index.block_bytes
+        places = (
+            block
+            for run, buffer in zip(runs, buffers, strict=True)
+            for block in blocks.split(run.at, buffer, size)
+        )
+        for damage in self._compare(self._input.read(places, USUAL)):
+            raise self.damaged(damage)
+
+    def damages(self) -> Iterator[Damage]:
+        """Reads all blocks of the index's runs and yields the bad ones."""
+        size = self.index.block_bytes
+        extents = (
+            (run.at + start, min(size, run.size_bytes - start))
+            for run in self.index.runs()
+            for start in range(0, run.size_bytes, size)
+        )
+        yield from self._compare(self._input.digests(extents, USUAL))
+
+    def _compare(self, found: Iterator[bytes]) -> Iterator[Damage]:
         labels = _labels(self.index.runs(), self.index.block_bytes)
         try:
-            found = blocks.read(self._fd, buffers)
             for (run, number), got, expected in zip(labels, found, self._digests[:-1], strict=True):
                 if got != expected:
                     yield Damage(self.name(run), number, "its digest does not match")
@@ -69,7 +91,7 @@ class Shard:
         return Damage("header", None, "HDF5's structure has changed")
 
     def name(self, run: Run) -> str:
-        return "pack" if run.entry is None else array_key(self.index.tree, run.entry)
+        return "pack" if run.array is None else array_key(self.index.tree, run.array)
 
     def damaged(self, damage: Damage) -> CheckpointDamaged:
         return CheckpointDamaged(str(self.path), damage.array, damage.block, damage.reason)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard, cast
+from collections.abc import Hashable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 
-from .leaf import Leaf
+from .leaf import Form
 from .numpy_state import Buffer
-from .sealed import Json
+from .tiles import cover
 
+Tensor = torch.Tensor
+Size = torch.Size
 _DTYPES = [
     "bool",
     "uint8",
@@ -38,11 +41,14 @@ _DTYPES = [
 _NAMES = {getattr(torch, name): name for name in _DTYPES if hasattr(torch, name)}
 
 
-def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(value, torch.Tensor)
+def form_key(value: torch.Tensor) -> Hashable:
+    """Equal only for tensors of equal form, and quickly made; None where that cannot be said."""
+    if value.is_nested:
+        return None
+    return (type(value), value.layout, value.device, value.dtype, value.shape)
 
 
-def to_leaf(value: torch.Tensor) -> Leaf:
+def form_of(value: torch.Tensor) -> Form:
     """Only the elements, wherever they lie; they come back on the CPU and without gradient.
 
     Raises ValueError with the reason when the tensor is no plain one.
@@ -55,24 +61,26 @@ def to_leaf(value: torch.Tensor) -> Leaf:
         raise ValueError(f"tensors of dtype {value.dtype} are not supported yet")
     if value.is_meta:
         raise ValueError("tensors on the meta device have no values")
-    return Leaf(
+    shape = tuple(value.shape)
+    return Form(
         kind="torch",
         dtype=_NAMES[value.dtype],
-        shape=tuple(value.shape),
+        shape=shape,
         size_bytes=value.numel() * value.element_size(),
-        content=lambda: _raw(value),
+        global_shape=shape,
+        offset=(0,) * len(shape),
     )
 
 
-def same_memory(value: torch.Tensor) -> tuple[object, ...]:
+def same_memory(value: torch.Tensor) -> Hashable:
     """Equal for two tensors that are the same elements of the same memory."""
     if value.layout != torch.strided or value.is_meta or value.numel() == 0:
         return ("torch", id(value))
     return (
         "torch",
-        str(value.device),
+        value.device,
         value.data_ptr(),
-        tuple(value.shape),
+        value.shape,
         value.stride(),
         value.dtype,
         value.is_conj(),
@@ -80,24 +88,50 @@ def same_memory(value: torch.Tensor) -> tuple[object, ...]:
     )
 
 
-def rebuild(dtype: Json, shape: tuple[int, ...], data: Buffer) -> torch.Tensor:
+def elements(value: torch.Tensor, start: int, stop: int) -> memoryview:
+    """Some elements in C order as bytes; copies only when they do not lie so on the CPU."""
+    plain = value.detach()
+    if plain.is_contiguous():
+        plain = plain.reshape(-1)
+    tiles = [_ordered(plain[index]) for index in cover(tuple(plain.shape), start, stop)]
+    return _bytes(tiles[0] if len(tiles) == 1 else torch.cat(tiles))
+
+
+def gather(values: Sequence[torch.Tensor]) -> memoryview:
+    """All elements of tensors of one form, one tensor after the other."""
+    with torch.no_grad():
+        return _bytes(_ordered(torch.stack(list(values))))
+
+
+def separate(form: Form, data: Buffer) -> list[object]:
+    """Tensors of one form that lie one after the other in `data`, each with its own memory."""
+    rows = torch.from_numpy(data).view(_dtype(form)).reshape(-1, *form.shape)
+    return [row.clone() for row in rows.unbind()]
+
+
+def rebuild(form: Form, data: Buffer) -> torch.Tensor:
     """The tensor over `data`, which it owns from now on. Raises ValueError on a misfit."""
-    if dtype not in _NAMES.values():
-        raise ValueError(f"this torch, {torch.__version__}, has no dtype {dtype!r}")
-    wanted = cast(torch.dtype, getattr(torch, cast(str, dtype)))
+    dtype = _dtype(form)
     if data.nbytes == 0:
-        return torch.empty(shape, dtype=wanted)
+        return torch.empty(form.shape, dtype=dtype)
     try:
-        return torch.from_numpy(data).view(wanted).reshape(shape)
+        return torch.from_numpy(data).view(dtype).reshape(form.shape)
     except RuntimeError as error:
-        raise ValueError(f"{data.nbytes} bytes do not make {shape} of {dtype}") from error
+        raise ValueError(f"{data.nbytes} bytes do not make {form.shape} of {dtype}") from error
 
 
-def _raw(value: torch.Tensor) -> memoryview:
-    if value.numel() == 0:
-        return memoryview(b"")
-    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    data = cast("np.ndarray[tuple[int], np.dtype[np.uint8]]", plain.view(torch.uint8).numpy())
+def _dtype(form: Form) -> torch.dtype:
+    if form.dtype not in _NAMES.values():
+        raise ValueError(f"this torch, {torch.__version__}, has no dtype {form.dtype!r}")
+    return cast(torch.dtype, getattr(torch, form.dtype))
+
+
+def _ordered(value: torch.Tensor) -> torch.Tensor:
+    return value.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+
+
+def _bytes(flat: torch.Tensor) -> memoryview:
+    data = cast("np.ndarray[tuple[int], np.dtype[np.uint8]]", flat.view(torch.uint8).numpy())
     return data.data
 
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import blocks
 from .condition import Candidate, examine, steps
 from .errors import CheckpointDamaged
-from .index import Index
 from .layout import MANIFEST, step_dir
 from .manifest import Manifest
 from .read_shard import Damage, Shard
@@ -64,17 +62,9 @@ def _findings(directory: Path, candidate: Candidate) -> Iterator[Finding]:
 def _damages(directory: Path, manifest: Manifest, receipt: Receipt) -> Iterator[Damage]:
     try:
         with Shard(step_dir(directory, manifest.step) / receipt.file, receipt) as shard:
-            yield from shard.damages(_scratch(shard.index))
+            yield from shard.damages()
             structure = shard.structure_damage()
             if structure is not None:
                 yield structure
     except CheckpointDamaged as error:
         yield Damage(error.array, error.block, error.reason)
-
-
-def _scratch(index: Index) -> Iterator[blocks.Block]:
-    """A buffer for each block, made when its turn comes."""
-    for run in index.runs():
-        for start in range(0, run.size_bytes, index.block_bytes):
-            size_bytes = min(index.block_bytes, run.size_bytes - start)
-            yield run.at + start, memoryview(bytearray(size_bytes))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
-from . import blocks
-from .container import ALIGNED_FROM_BYTES, Container, Extent, create
-from .index import Entry, Index
+from . import blocks, content, pack
+from .container import ALIGNED_FROM_BYTES, Extent, create
+from .index import Index
 from .layout import Incarnation
-from .leaf import Leaf
-from .output import Output
+from .leaf import Form, Leaf
+from .output import Output, Run, run_of
 from .sealed import Json
+from .way import USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,13 @@ class Source:
     world_size: int
     incarnation: Incarnation
     tree: Json
+    forms: Sequence[Form]
     leaves: Sequence[Leaf]
+
+    @property
+    def payload_bytes(self) -> int:
+        sizes = [form.size_bytes for form in self.forms]
+        return sum(sizes[leaf.form] for leaf in self.leaves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +50,11 @@ class Written:
 
 def write_shard(path: Path, source: Source) -> Written:
     """Makes `path`, which must not exist, and fsyncs it. Raises OSError; a torn file may stay."""
-    leaves = source.leaves
-    own = [leaf for leaf in leaves if not _is_packed(leaf)]
-    packed = [leaf for leaf in leaves if _is_packed(leaf)]
-    sizes = [leaf.size_bytes for leaf in own]
-    pack_bytes = sum(leaf.size_bytes for leaf in packed)
+    forms = source.forms
+    own = [leaf for leaf in source.leaves if not _is_packed(forms[leaf.form])]
+    packed = [leaf for leaf in source.leaves if _is_packed(forms[leaf.form])]
+    sizes = [forms[leaf.form].size_bytes for leaf in own]
+    pack_bytes = sum(forms[leaf.form].size_bytes for leaf in packed)
     rows = sum(map(blocks.count, [*sizes, pack_bytes])) + 1
     _require_space(path.parent, sum(sizes) + pack_bytes)
     container, index = create(
@@ -54,17 +62,20 @@ def write_shard(path: Path, source: Source) -> Written:
         sizes,
         pack_bytes,
         rows * blocks.DIGEST_BYTES,
-        lambda arrays, pack: _index(source, arrays, pack).to_bytes(),
+        lambda arrays, place: _index(source, arrays, place).to_bytes(),
     )
-    with Output(path) as output:
+    with Output(path, USUAL) as output:
         size_bytes = os.fstat(output.fd).st_size
         output.reserve(size_bytes)
         structure = blocks.digest_outside(
             output.fd, [(extent.at, extent.size_bytes) for extent in container.extents]
         )
-        digests = b"".join([*output.write(_content(container, own, packed)), structure])
-        for extent, data in ((container.digests, digests), (container.index, index)):
-            output.write(blocks.split(extent.at, memoryview(data)))
+        arrays = (
+            _run(extent, forms, leaf) for extent, leaf in zip(container.arrays, own, strict=True)
+        )
+        runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
+        digests = b"".join([*output.write(runs), structure])
+        output.write([run_of(container.digests.at, digests), run_of(container.index.at, index)])
         os.fsync(output.fd)
     return Written(
         size_bytes=size_bytes,
@@ -74,8 +85,8 @@ def write_shard(path: Path, source: Source) -> Written:
     )
 
 
-def _is_packed(leaf: Leaf) -> bool:
-    return leaf.size_bytes < ALIGNED_FROM_BYTES
+def _is_packed(form: Form) -> bool:
+    return form.size_bytes < ALIGNED_FROM_BYTES
 
 
 def _require_space(folder: Path, size_bytes: int) -> None:
@@ -85,43 +96,23 @@ def _require_space(folder: Path, size_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _content(
-    container: Container, own: Sequence[Leaf], packed: Sequence[Leaf]
-) -> Iterator[blocks.Block]:
-    for extent, leaf in zip(container.arrays, own, strict=True):
-        yield from blocks.split(extent.at, leaf.content())
-    pack = memoryview(b"".join(leaf.content() for leaf in packed))
-    yield from blocks.split(container.pack.at, pack)
+def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf) -> Run:
+    form = forms[leaf.form]
+    return Run(extent.at, form.size_bytes, partial(content.piece, form, leaf.value))
 
 
-def _index(source: Source, arrays: Sequence[Extent], pack: Extent) -> Index:
-    own = iter(arrays)
-    packed = [leaf.size_bytes for leaf in source.leaves if _is_packed(leaf)]
-    starts = accumulate(packed, initial=0)
+def _index(source: Source, arrays: Sequence[Extent], pack_place: Extent) -> Index:
     return Index(
         step=source.step,
         rank=source.rank,
         world_size=source.world_size,
         writer=source.incarnation.folder,
         block_bytes=blocks.BLOCK_BYTES,
+        packed_below_bytes=ALIGNED_FROM_BYTES,
         tree=source.tree,
-        entries=tuple(
-            _entry(leaf, next(starts) if _is_packed(leaf) else next(own).at)
-            for leaf in source.leaves
-        ),
-        pack_at=pack.at,
-        pack_bytes=pack.size_bytes,
-    )
-
-
-def _entry(leaf: Leaf, at: int) -> Entry:
-    return Entry(
-        kind=leaf.kind,
-        dtype=leaf.dtype,
-        shape=leaf.shape,
-        size_bytes=leaf.size_bytes,
-        at=at,
-        packed=_is_packed(leaf),
-        global_shape=leaf.shape,
-        offset=(0,) * len(leaf.shape),
+        forms=tuple(source.forms),
+        arrays=tuple(leaf.form for leaf in source.leaves),
+        at=tuple(extent.at for extent in arrays),
+        pack_at=pack_place.at,
+        pack_bytes=pack_place.size_bytes,
     )

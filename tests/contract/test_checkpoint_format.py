@@ -1,6 +1,6 @@
 """What docs/checkpoint-format.md promises to those who read a shard without relight.
 
-Everything here reads files with h5py, json and Debian's hdf5-tools only.
+Everything here reads files with h5py, json, zlib and Debian's hdf5-tools only.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from relight.storage.layout import Incarnation
 INCARNATION = Incarnation("77.0", 2)
 BIG = np.random.default_rng(1).normal(size=(300, 100))
 LARGE_BLOCKS = np.arange(3 << 20, dtype="i8")
+SMALL = [np.arange(n, dtype="i2" if n % 2 else "f8") for n in (4, 3, 4, 3, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "step": 12,
         "large": LARGE_BLOCKS,
         "none": np.zeros((0, 2), "f4"),
+        "small": SMALL,
     }
     receipt = save_shard(folder, 12, INCARNATION, 0, 1, state)
     commit(folder, 12, INCARNATION, epoch, [receipt], {"loss": 0.5})
@@ -47,33 +50,45 @@ def shard(directory: Path) -> Path:
 
 
 def read_index(file: h5py.File) -> dict[str, Any]:
-    index: dict[str, Any] = json.loads(file["index"][:].tobytes())
+    index: dict[str, Any] = json.loads(zlib.decompress(file["index"][:].tobytes()))
     return index
 
 
-def array_bytes(file: h5py.File, entry: dict[str, Any], own: dict[int, str]) -> bytes:
-    if "pack" in entry:
-        return bytes(file["pack"][entry["pack"] : entry["pack"] + entry["bytes"]])
-    return bytes(file[own[entry["at"]]][:])
+def array_bytes(file: h5py.File, index: dict[str, Any]) -> list[bytes]:
+    """As the documentation says where arrays lie."""
+    forms, below = index["forms"], index["packed_below_bytes"]
+    own = [n for n, form in enumerate(index["arrays"]) if forms[form]["bytes"] >= below]
+    found = {n: bytes(file[f"t/{place:06d}"][:]) for place, n in enumerate(own)}
+    start = 0
+    packed = [n for n in range(len(index["arrays"])) if n not in found]
+    for n in sorted(packed, key=lambda n: index["arrays"][n]):
+        size = forms[index["arrays"][n]]["bytes"]
+        found[n] = bytes(file["pack"][start : start + size])
+        start += size
+    return [found[n] for n in range(len(found))]
 
 
 def test_plain_h5py_reads_every_value(shard: Path) -> None:
     with h5py.File(shard, "r") as file:
         index = read_index(file)
-        own = {file[f"t/{name}"].id.get_offset(): f"t/{name}" for name in file["t"]}
-        content = [array_bytes(file, entry, own) for entry in index["arrays"]]
+        offsets = [file["t"][name].id.get_offset() for name in file["t"]]
+        content = array_bytes(file, index)
+    assert index["at"] == offsets
+    forms = [index["forms"][number] for number in index["arrays"]]
     tree = index["tree"]["dict"]
     model = tree["model"]["dict"]
     assert tree["step"] == 12
     assert model["w"] == model["again"]
-    entry = index["arrays"][model["w"]["array"]]
-    assert entry["kind"] == "numpy"
-    values = np.frombuffer(content[model["w"]["array"]], entry["dtype"]).reshape(entry["shape"])
+    form = forms[model["w"]["array"]]
+    assert form["kind"] == "numpy"
+    values = np.frombuffer(content[model["w"]["array"]], form["dtype"]).reshape(form["shape"])
     assert (values == BIG).all()
-    half = index["arrays"][model["bf16"]["array"]]
+    half = forms[model["bf16"]["array"]]
     assert (half["kind"], half["dtype"], half["shape"]) == ("torch", "bfloat16", [5])
     assert content[model["bf16"]["array"]][2:4] == b"\x80\x3f"
-    assert index["arrays"][tree["none"]["array"]]["bytes"] == 0
+    assert forms[tree["none"]["array"]]["bytes"] == 0
+    for n, small in enumerate(SMALL):
+        assert content[tree["small"][n]["array"]] == small.tobytes()
 
 
 def test_the_example_of_the_documentation_runs(
@@ -99,7 +114,9 @@ def test_the_digests_are_those_of_the_blocks(shard: Path) -> None:
     with h5py.File(shard, "r") as file:
         index = read_index(file)
         digests = file["digests"][:].tobytes()
-    runs = [(entry["at"], entry["bytes"]) for entry in index["arrays"] if "at" in entry]
+    sizes = [index["forms"][form]["bytes"] for form in index["arrays"]]
+    own = [size for size in sizes if size >= index["packed_below_bytes"]]
+    runs = list(zip(index["at"], own, strict=True))
     runs.append((index["pack_at"], index["pack_bytes"]))
     width = index["block_bytes"]
     expected = [

@@ -1,0 +1,70 @@
+"""The bytes of arrays of every kind, and the way back. See `numpy_state` and `torch_state`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from . import numpy_state
+from .leaf import Form, Leaf
+from .numpy_state import Array, Buffer
+
+if TYPE_CHECKING:
+    import torch
+
+
+def piece(form: Form, value: object, start: int, stop: int) -> memoryview:
+    """Bytes start to stop of an array; a view of its memory where they lie in order there."""
+    count = max(1, int(np.prod(form.shape, dtype=np.int64)))
+    width = form.size_bytes // count
+    first, last = start // width, -(-stop // width)
+    data = _elements(form, value, first, last)
+    return data[start - first * width : stop - first * width]
+
+
+def gather(form: Form, leaves: Sequence[Leaf]) -> bytes | memoryview:
+    """All bytes of arrays of one form, one array after the other."""
+    if form.kind == "torch":
+        from . import torch_state
+
+        return torch_state.gather([cast("torch.Tensor", leaf.value) for leaf in leaves])
+    return numpy_state.gather([cast(Array, leaf.value) for leaf in leaves])
+
+
+def separate(form: Form, data: Buffer) -> list[object]:
+    """The arrays of one form that lie one after the other in `data`, copied. Raises ValueError."""
+    if form.kind == "torch":
+        from . import torch_state
+
+        return torch_state.separate(form, data)
+    if form.kind == "bytes":
+        return [row.tobytes() for row in data.reshape(-1, form.size_bytes)]
+    _require_numpy(form)
+    return numpy_state.separate(form, data)
+
+
+def rebuild(form: Form, data: Buffer) -> object:
+    """The array over `data`, which it owns from now on. Raises ValueError."""
+    if form.kind == "torch":
+        from . import torch_state
+
+        return torch_state.rebuild(form, data)
+    if form.kind == "bytes":
+        return data.tobytes()
+    _require_numpy(form)
+    return numpy_state.rebuild(form, data)
+
+
+def _elements(form: Form, value: object, first: int, last: int) -> memoryview:
+    if form.kind == "torch":
+        from . import torch_state
+
+        return torch_state.elements(cast("torch.Tensor", value), first, last)
+    return numpy_state.elements(cast(Array, value), first, last)
+
+
+def _require_numpy(form: Form) -> None:
+    if form.kind not in ("numpy", "scalar"):
+        raise ValueError(f"arrays of kind {form.kind!r} are unknown")

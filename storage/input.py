@@ -1,0 +1,92 @@
+"""A file whose blocks are read past the page cache where that is the faster way, and checked."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from itertools import cycle
+from pathlib import Path
+
+import xxhash
+
+from .blocks import BLOCK_BYTES, PAGE_BYTES, Block, ahead, in_parallel
+from .way import Way
+
+_PIECE_BYTES = 4 << 20
+
+
+class Input:
+    """A file, open for reading. Raises OSError. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Input:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def read(self, blocks: Iterable[Block], way: Way) -> Iterator[bytes]:
+        """Fills every block from its place and yields the digests of what was read, in order.
+
+        Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
+        """
+        direct = _open_direct(self.path) if way.direct else None
+        try:
+            yield from in_parallel(lambda block: self._fill(direct, block), blocks, way.threads)
+        finally:
+            if direct is not None:
+                os.close(direct)
+
+    def digests(self, extents: Iterable[tuple[int, int]], way: Way) -> Iterator[bytes]:
+        """The digests of blocks, each (position, size), whose bytes nobody wants to keep."""
+        scratch = cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES)) for _ in range(ahead(way.threads))])
+        return self.read(((at, next(scratch)[:size]) for at, size in extents), way)
+
+    def _fill(self, direct: int | None, block: Block) -> bytes:
+        at, data = block
+        state = xxhash.xxh3_128()
+        for start in range(0, len(data), _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self._fill_piece(direct, at + start, piece)
+            state.update(piece)
+        return state.digest()
+
+    def _fill_piece(self, direct: int | None, at: int, rest: memoryview) -> None:
+        whole = len(rest) & -PAGE_BYTES
+        if direct is not None and whole and at % PAGE_BYTES == 0 and _in_pages(rest):
+            got = _read_direct(direct, at, rest[:whole])
+            at, rest = at + got, rest[got:]
+        while rest:
+            got = os.preadv(self.fd, [rest], at)
+            if got == 0:
+                break
+            at, rest = at + got, rest[got:]
+
+
+def _in_pages(data: memoryview) -> bool:
+    return ctypes.addressof(ctypes.c_char.from_buffer(data)) % PAGE_BYTES == 0
+
+
+def _open_direct(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # tmpfs before Linux 6.6, some FUSE file systems
+            return None
+        raise
+
+
+def _read_direct(fd: int, at: int, data: memoryview) -> int:
+    """How many bytes were read; none where the file system wants a coarser alignment."""
+    try:
+        return os.preadv(fd, [data], at)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return 0
+        raise
