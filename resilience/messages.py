@@ -76,6 +76,11 @@ def decode(line: bytes) -> dict[str, object]:
     return message
 
 
+def abstract(address: str) -> str:
+    """A Unix address as the kernel wants it: "@name" is in the abstract namespace (unix(7))."""
+    return "\0" + address[1:] if address.startswith("@") else address
+
+
 def number(message: Message, key: str) -> int:
     """The integer under ``key``.
 

@@ -24,8 +24,13 @@ async def save_and_stop(
     generation = ranks.generation
     common: int | None = None
     if not saves.speaking:
-        # A program without the API: it may know what to do on TERM.
+        # A program without the API may know what to do on TERM; one that has not joined yet ignores
+        # it, and has nothing to save.
         ranks.terminate()
+        ranks.let_end()
+        if await saves.first_word(deadline.left_s(time.time())) and ranks.generation == generation:
+            emit(SaveFailed(step=None, reason="no rank had begun its steps when the stop came"))
+            return
     else:
         answer = await _order_stop(order, deadline, ranks, saves)
         if isinstance(answer, str):

@@ -60,6 +60,7 @@ class Saves:
         self._epoch = 0
         self._receipts: dict[int, dict[int, Receipt]] = defaultdict(dict)
         self._joined: set[int] = set()
+        self._first_word = asyncio.Event()
         self._agreements: dict[int, tuple[Agreement, asyncio.Event]] = {}
         self._asks = 0
         self._last_save = 0.0
@@ -80,6 +81,7 @@ class Saves:
         self._incarnation = Incarnation(attempt, generation)
         self._receipts.clear()
         self._joined.clear()
+        self._first_word.clear()
         self.steps.clear()
         self._agreements.clear()
         self._pending = False
@@ -100,6 +102,15 @@ class Saves:
 
     def joined(self, rank: int) -> None:
         self._joined.add(rank)
+        self._first_word.set()
+
+    async def first_word(self, limit_s: float) -> bool:
+        """Wait for the first rank that joins; False when none does."""
+        try:
+            await asyncio.wait_for(self._first_word.wait(), limit_s)
+        except TimeoutError:
+            return False
+        return True
 
     @property
     def speaking(self) -> frozenset[int]:

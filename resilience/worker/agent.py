@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
-import shutil
 import signal
 import socket
+import struct
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
-from ..messages import MAX_LINE_BYTES, Message, decode, encode, number, text
+from ..messages import MAX_LINE_BYTES, Message, abstract, decode, encode, number, text
 from .program import Program, before_exec
 from .standby import PythonCommand, Standby
 
@@ -61,9 +61,10 @@ class Lines:
 class Agent:
     """One task's agent: a loop over the supervisor, the program's sockets, and signals."""
 
-    def __init__(self, supervisor: socket.socket, folder: Path) -> None:
+    def __init__(self, supervisor: socket.socket) -> None:
         self._supervisor = Lines(supervisor)
-        self._folder = folder
+        # In the abstract namespace of unix(7): nothing is left behind, however the agent ends.
+        address = self._address = f"@relight-{os.getpid()}-{secrets.token_hex(8)}"
         self._selector = selectors.DefaultSelector()
         self._programs: list[Lines] = []
         self._program: Program | None = None
@@ -76,7 +77,7 @@ class Agent:
         self._beaten = 0.0
         self._running = True
         self._door = socket.socket(socket.AF_UNIX)
-        self._door.bind(str(folder / "agent.sock"))
+        self._door.bind(abstract(address))
         self._door.listen()
         self._wakeup, writer = socket.socketpair()
         writer.setblocking(False)
@@ -142,7 +143,7 @@ class Agent:
         self._program = Program(
             generation=number(order, "generation"),
             argv=[str(word) for word in argv],
-            env={**os.environ, **env, "RELIGHT_AGENT_SOCKET": str(self._folder / "agent.sock")},
+            env={**os.environ, **env, "RELIGHT_AGENT_SOCKET": self._address},
             secret_files=secret_files,
             cwd=text(order, "cwd"),
             log=Path(text(order, "log")),
@@ -157,6 +158,9 @@ class Agent:
 
     def _on_door(self) -> None:
         connection, _ = self._door.accept()
+        if peer_uid(connection) != os.getuid():
+            connection.close()
+            return
         connection.settimeout(5)
         lines = Lines(connection)
         self._programs.append(lines)
@@ -242,6 +246,14 @@ class Agent:
         return time.monotonic() - self._heard
 
 
+def peer_uid(connection: socket.socket) -> int:
+    """The user at the other end of a Unix socket (SO_PEERCRED of unix(7))."""
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)
+
+
 def free_port() -> int:
     """A TCP port that was free on this host a moment ago."""
     with socket.socket() as probe:
@@ -277,17 +289,13 @@ def main() -> int:
         "node": node,
         "pid": os.getpid(),
     }
-    # Not below TMPDIR: the path of a Unix socket holds 107 bytes.
-    folder = Path(tempfile.mkdtemp(prefix="relight-", dir="/tmp"))
     try:
         with socket.create_connection((host, int(port)), timeout=30) as supervisor:
             supervisor.settimeout(None)
-            Agent(supervisor, folder).run(hello)
+            Agent(supervisor).run(hello)
     except OSError as error:
         sys.stderr.write(f"relight agent {task} on {node}: no way to the supervisor: {error}\n")
         return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

@@ -20,7 +20,7 @@ class Environment:
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
-    agent_socket: Path | None
+    agent_socket: str | None
     attempt: str
     generation: int
     directory: Path | None
@@ -47,7 +47,7 @@ def read_environment(
             "RELIGHT_GENERATION: unset RELIGHT_AGENT_SOCKET to run without relight"
         ) from error
     return Environment(
-        agent_socket=Path(socket) if socket else None,
+        agent_socket=socket or None,
         attempt=attempt,
         generation=generation,
         directory=Path(folder).absolute() if folder else None,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from pathlib import Path
 from typing import Final
 
-from ..messages import Message, decode, encode
+from ..messages import Message, abstract, decode, encode
 from .errors import AgentUnreachable
 
 # An agent that reads nothing for so long is dead; training must not hang on it.
@@ -23,17 +22,17 @@ class Line:
         lost: the agent is gone; what is sent from then on is dropped without a word.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, address: str) -> None:
         self.lost = False
         self._lock = threading.Lock()
         self._rest = b""
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.settimeout(_SEND_TIMEOUT_S)
-            self._socket.connect(str(path))
+            self._socket.connect(abstract(address))
         except OSError as error:
             raise AgentUnreachable(
-                f"the rank agent does not answer on {path} ({error.strerror or error}); unset "
+                f"the rank agent does not answer on {address} ({error.strerror or error}); unset "
                 "RELIGHT_AGENT_SOCKET to run without relight"
             ) from error
         # A forked worker that outlives this process must not keep the line open.

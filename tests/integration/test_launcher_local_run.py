@@ -220,6 +220,28 @@ def test_a_hang_is_seen_shown_and_got_over(home: Path, spec: Path, tmp_path: Pat
     assert "in wait" in hung, "its stack is in its log"
 
 
+def test_a_stop_before_any_rank_has_joined_does_not_eat_the_grace(
+    home: Path, spec: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    program.write_text(f"open({str(go)!r}).read()\n{program.read_text()}")
+    run = Run(home, str(spec))
+    wait_until(lambda: '"RanksStarted"' in "".join(_journals(run)))
+    run.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: '"SaveAndStop"' in "".join(_journals(run)))
+    with go.open("w"):  # both ranks go on, and join
+        told = time.monotonic()
+        assert run.end()[0] == 75
+    assert time.monotonic() - told < 20, "the grace is 30 s"
+    assert "no rank had begun its steps" in "".join(_journals(run))
+
+
+def _journals(run: Run) -> list[str]:
+    return [path.read_text() for path in (run.folder / "journal").glob("*.jsonl")]
+
+
 def _damage(checkpoint: Path) -> None:
     """Flip a bit in the middle of rank 1's shard."""
     (shard,) = checkpoint.glob("*/shard-00001.h5")
