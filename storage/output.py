@@ -13,6 +13,7 @@ import ctypes
 import errno
 import mmap
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 import xxhash
 
 from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
-from .way import Way
+from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
 
 _PIECE_BYTES = 1 << 20
 
@@ -112,6 +113,32 @@ class Output:
         copy: memoryview = self._buffers.view[: len(data)]
         copy[:] = data
         return copy
+
+
+def way_to_write(folder: Path, size_bytes: int) -> Way:
+    """The way for that many bytes in a folder, by a trial when it is worth one."""
+    if size_bytes < WORTH_A_TRIAL_BYTES:
+        return USUAL
+    path = folder / f".trial-{secrets.token_hex(8)}"
+    sample = memoryview(mmap.mmap(-1, BLOCK_BYTES))
+    sample[:] = secrets.token_bytes(len(sample))
+
+    def attempt(number: int, way: Way) -> None:
+        with Output(path, way) as output:
+            start = number * TRIAL_BYTES
+            output.reserve(start + TRIAL_BYTES)
+            # One byte off, as the state's arrays hardly ever begin at pages.
+            run = Run(start, TRIAL_BYTES, lambda start, stop: sample[1 : 1 + stop - start])
+            output.write([run])
+            os.fsync(output.fd)
+
+    try:
+        path.touch(0o600, exist_ok=False)
+        return fastest("write", folder, attempt)
+    except OSError:
+        return USUAL
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def run_of(at: int, data: bytes | memoryview) -> Run:

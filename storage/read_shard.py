@@ -10,10 +10,9 @@ from pathlib import Path
 from . import blocks
 from .errors import CheckpointDamaged
 from .index import Index, Run
-from .input import Input
+from .input import Input, way_to_read
 from .keys import array_key
 from .receipt import Receipt
-from .way import USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Shard:
             for run, buffer in zip(runs, buffers, strict=True)
             for block in blocks.split(run.at, buffer, size)
         )
-        for damage in self._compare(self._input.read(places, USUAL)):
+        for damage in self._compare(self._input.read(places, way_to_read(self._input))):
             raise self.damaged(damage)
 
     def damages(self) -> Iterator[Damage]:
@@ -69,7 +68,7 @@ class Shard:
             for run in self.index.runs()
             for start in range(0, run.size_bytes, size)
         )
-        yield from self._compare(self._input.digests(extents, USUAL))
+        yield from self._compare(self._input.digests(extents, way_to_read(self._input)))
 
     def _compare(self, found: Iterator[bytes]) -> Iterator[Damage]:
         labels = _labels(self.index.runs(), self.index.block_bytes)

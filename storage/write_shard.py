@@ -15,9 +15,8 @@ from .container import ALIGNED_FROM_BYTES, Extent, create
 from .index import Index
 from .layout import Incarnation
 from .leaf import Form, Leaf
-from .output import Output, Run, run_of
+from .output import Output, Run, run_of, way_to_write
 from .sealed import Json
-from .way import USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,7 @@ def write_shard(path: Path, source: Source) -> Written:
     pack_bytes = sum(forms[leaf.form].size_bytes for leaf in packed)
     rows = sum(map(blocks.count, [*sizes, pack_bytes])) + 1
     _require_space(path.parent, sum(sizes) + pack_bytes)
+    way = way_to_write(path.parent, sum(sizes) + pack_bytes)
     container, index = create(
         path,
         sizes,
@@ -64,7 +64,7 @@ def write_shard(path: Path, source: Source) -> Written:
         rows * blocks.DIGEST_BYTES,
         lambda arrays, place: _index(source, arrays, place).to_bytes(),
     )
-    with Output(path, USUAL) as output:
+    with Output(path, way) as output:
         size_bytes = os.fstat(output.fd).st_size
         output.reserve(size_bytes)
         structure = blocks.digest_outside(
