@@ -17,6 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/cluster/" in str(item.path):
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.xdist_group("cluster"))  # there is one cluster
 
 
 def _running(*options: str) -> Iterator[Site]:
