@@ -48,7 +48,11 @@ class RestartConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthConfig:
-    """Which checks run before ranks start, and what an unclear answer means."""
+    """Which checks run before ranks start, and what an unclear answer means.
+
+    ``skip`` names checks that are not run; ``limits`` holds other thresholds, by check and name.
+    ``mounts`` must be mounted; ``xid_table`` replaces the one that comes with relight.
+    """
 
     preflight: bool = True
     budget_s: float = 30.0
@@ -56,6 +60,10 @@ class HealthConfig:
     on_unknown: OnUnknown = "warn"
     min_free_disk_bytes: int = 64 * 1024**2
     min_free_memory_bytes: int = 64 * 1024**2
+    skip: tuple[str, ...] = ()
+    limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    mounts: tuple[str, ...] = ()
+    xid_table: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +115,8 @@ class RunConfig:
             checkpoint = dict(_mapping(values.pop("checkpoint")))
             checkpoint["directory"] = Path(str(checkpoint["directory"]))
             restart = _mapping(values.pop("restart"))
-            health = _mapping(values.pop("health"))
+            health = dict(_mapping(values.pop("health")))
+            health |= {name: _texts(health[name]) for name in ("skip", "mounts") if name in health}
             command = values.pop("command")
             if not isinstance(command, list):
                 raise TypeError(f"command is {command!r}, not a list")
@@ -124,6 +133,12 @@ class RunConfig:
             raise ConfigDamaged(
                 f"the stored plan of this run is not readable: {error}; submit the job again"
             ) from error
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return tuple(str(text) for text in value)
 
 
 def _mapping(value: object) -> Mapping[str, object]:

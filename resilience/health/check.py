@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..config import RunConfig
 from ..ledger.faults import Fault
@@ -12,21 +13,40 @@ from .result import Outcome
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """A threshold that a site or a run may set otherwise: ``health.checks.<check>.<name>``."""
+
+    check: str
+    name: str
+    default: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """A node that is to carry a run.
 
     ``clock_offset_s`` is the node's time when its program began, less the supervisor's time when it
-    asked for that: how far the clocks are apart, plus what the start took.
+    asked for that: how far the clocks are apart, plus what the start took. ``peers`` are all nodes
+    that are looked at together. What the kernel says is read below ``root``.
     """
 
     node: str
     config: RunConfig
     clock_offset_s: float
+    peers: tuple[str, ...] = ()
+    root: Path = Path("/")
+
+    def limit(self, limit: Limit) -> float:
+        """The threshold that counts for this run."""
+        return self.config.health.limits.get(limit.check, {}).get(limit.name, limit.default)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a check has to say; who asked and how long it took is added outside.
+
+    ``facts`` are compared between the nodes of a run.
 
     Raises:
         ValueError: the value is no finite number, which JSON cannot hold.
@@ -37,10 +57,16 @@ class Finding:
     value: float | None = None
     unit: str | None = None
     fault: Fault | None = None  # None: the one that the check declares
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.value is not None and not math.isfinite(self.value):
             raise ValueError(f"{self.evidence}: the value is {self.value}")
+
+
+def not_judged(why: str) -> Finding:
+    """Where there is nothing to look at, or nobody may look: no fault, and no doubt either."""
+    return Finding(Outcome.PASS, f"not judged: {why}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +74,18 @@ class Check:
     """One check, as it is listed and run.
 
     ``run`` is called in a process of its own, which is killed after ``timeout_s``. What it raises
-    means that the check could not be carried out, never that the node is bad.
+    means that the check could not be carried out, never that the node is bad; ``silence`` is the
+    outcome when it has to be killed. It is run only where the path that it ``needs`` exists.
     """
 
     name: str
     reads: str
     threshold: str
     worst: Outcome
-    fault: Fault = Fault.CONDITION
     typical_s: float
     timeout_s: float
     run: Callable[[Candidate], Finding]
+    fault: Fault = Fault.CONDITION
+    limits: tuple[Limit, ...] = ()
+    silence: Outcome = Outcome.UNKNOWN
+    needs: str | None = None  # a path below the root

@@ -16,6 +16,7 @@ from ..ledger.record import Evidence, Identity
 from ..ledger.store import default_ledger
 from ..run_folder import RunFolder
 from .collect import read_reports
+from .compare import compare
 from .result import CheckResult, NodeReport, Outcome
 
 _log: Final = logging.getLogger(__name__)
@@ -25,15 +26,16 @@ UNCLEAR_WEIGHT: Final = 0.5
 def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: float) -> None:
     """Keep in the ledger that this run leaves a node, so that the next run avoids it.
 
-    Called once for each ``ExcludeNode``; reads the node's preflight report, writes one small file,
-    and may block as long as the filesystem does. It never raises: a run does not fail for its
-    notes. Outside Slurm there is no other node to choose, and nothing is kept.
+    Called once for each ``ExcludeNode``; reads the preflight's reports, writes one small file, and
+    may block as long as the filesystem does. It never raises: a run does not fail for its notes.
+    Outside Slurm there is no other node to choose, and nothing is kept.
     """
     cluster = os.environ.get("SLURM_CLUSTER_NAME")
     if not cluster:
         return
     out_dir = RunFolder(config.run_dir).preflight(attempt)
-    report = read_reports(out_dir, (order.node,))[order.node]
+    nodes = [path.stem for path in out_dir.glob("[!.]*.json")]
+    report = compare(read_reports(out_dir, nodes)).get(order.node)
     try:
         default_ledger().add(evidence_of(cluster, config.run_id, order, report, now))
     except RelightError as error:

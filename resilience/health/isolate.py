@@ -67,7 +67,7 @@ def _answers(children: Sequence[_Child]) -> dict[str, CheckResult]:
                 silent = child.pipe in ready and not _still_talks(child)
                 if silent or child.deadline <= now:
                     selector.unregister(child.pipe)
-                    results[child.check.name] = _end(child)
+                    results[child.check.name] = _end(child, hangs=not silent)
     return results
 
 
@@ -119,8 +119,11 @@ def _still_talks(child: _Child) -> bool:
     return bool(chunk) and not chunk.endswith(b"\n")
 
 
-def _end(child: _Child) -> CheckResult:
-    """Take the answer; whatever the check has started ends with it."""
+def _end(child: _Child, hangs: bool = False) -> CheckResult:
+    """Take the answer; whatever the check has started ends with it.
+
+    Only a check that had all its time can be said to hang.
+    """
     child.ended = True
     os.killpg(child.pid, signal.SIGKILL)
     os.close(child.pipe)
@@ -129,7 +132,9 @@ def _end(child: _Child) -> CheckResult:
     try:
         finding = _parse(child.said)
     except (ValueError, TypeError, KeyError):
-        finding = Finding(Outcome.UNKNOWN, f"no answer in {seconds:.1f} s: {ending}")
+        full_time = child.deadline - child.started >= child.check.timeout_s
+        outcome = child.check.silence if hangs and full_time else Outcome.UNKNOWN
+        finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}")
     return CheckResult(
         check=child.check.name,
         outcome=finding.outcome,
@@ -138,6 +143,7 @@ def _end(child: _Child) -> CheckResult:
         unit=finding.unit,
         seconds=seconds,
         fault=finding.fault or child.check.fault,
+        facts=finding.facts,
     )
 
 
@@ -150,6 +156,7 @@ def _parse(said: bytes) -> Finding:
         values["value"],
         values["unit"],
         None if fault is None else Fault(fault),
+        values["facts"],
     )
 
 

@@ -1,8 +1,9 @@
 """The program of one node: carry out all checks, and write what they found.
 
-``python -m relight.resilience.health.preflight RUN_DIR OUT_DIR REFERENCE_TIME``, once on each node.
-REFERENCE_TIME is the supervisor's Unix time when it started the step. The report is
-``OUT_DIR/<node>.json``; when there is none, the node did not answer.
+``python -m relight.resilience.health.preflight RUN_DIR OUT_DIR REFERENCE_TIME NODE...``, once on
+each node. REFERENCE_TIME is the supervisor's Unix time when it started the step; the nodes are all
+that are looked at. The report is ``OUT_DIR/<node>.json``; when there is none, the node did not
+answer.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from relight.errors import RelightError
 from ..config import ConfigDamaged, RunConfig
 from ..ledger.record import Identity
 from ..run_folder import RunFolder
-from . import clock, disk, memory, shm, site_command
-from .check import Candidate, Check
+from .catalogue import wanted_checks
+from .check import Candidate
+from .gpu.present import SERIALS
 from .isolate import run_checks
-from .result import NodeReport
+from .result import CheckResult, NodeReport
 
-CHECKS: tuple[Check, ...] = (memory.CHECK, disk.CHECK, shm.CHECK, clock.CHECK)
 CHECKS_SHARE = 0.9  # of the budget; the rest is for the start of this program and its report
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -35,10 +36,11 @@ def main(arguments: Sequence[str]) -> str | None:
     """Check this node; gives the reason when there is no report, and nothing otherwise."""
     started = time.time()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the checks are ended too
-    run_dir, out_dir, reference_time = arguments
+    run_dir, out_dir, reference_time, *peers = arguments
     try:
         config = read_config(Path(run_dir))
-        candidate = Candidate(node_name(), config, started - float(reference_time))
+        offset_s = started - float(reference_time)
+        candidate = Candidate(node_name(), config, offset_s, tuple(peers))
         write_report(Path(out_dir), examine(candidate, started))
     except (RelightError, OSError) as error:
         return f"preflight: {error}"
@@ -48,15 +50,24 @@ def main(arguments: Sequence[str]) -> str | None:
 def examine(candidate: Candidate, started: float) -> NodeReport:
     """Run the checks that this run asks for, within its budget."""
     health = candidate.config.health
-    checks = CHECKS if health.site_command is None else (*CHECKS, site_command.CHECK)
+    checks = [
+        check
+        for check in wanted_checks(health)
+        if check.needs is None or (candidate.root / check.needs).exists()
+    ]
     results = run_checks(checks, candidate, health.budget_s * CHECKS_SHARE)
     return NodeReport(
         node=candidate.node,
         results=results,
-        identity=Identity(BOOT_ID.read_text().strip()),
+        identity=Identity(BOOT_ID.read_text().strip(), _boards(results)),
         started=started,
         seconds=time.time() - started,
     )
+
+
+def _boards(results: Sequence[CheckResult]) -> tuple[str, ...]:
+    serials = (result.facts.get(SERIALS, "").split() for result in results)
+    return tuple(serial for found in serials for serial in found)
 
 
 def read_config(run_dir: Path) -> RunConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from relight.errors import RelightError
@@ -39,6 +39,7 @@ class CheckResult:
     unit: str | None = None
     seconds: float
     fault: Fault  # what is wrong with the node when the outcome speaks against it
+    facts: Mapping[str, str] = field(default_factory=dict)  # compared between nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,14 @@ def _result(data: object) -> CheckResult:
         unit=None if values["unit"] is None else _text(values, "unit"),
         seconds=_number(values, "seconds"),
         fault=Fault(_text(values, "fault")),
+        facts=_facts(values["facts"]),
     )
+
+
+def _facts(data: object) -> Mapping[str, str]:
+    if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
+        raise ValueError(f"facts is {data!r:.200}, not names with text")
+    return data
 
 
 def _identity(data: object) -> Identity:

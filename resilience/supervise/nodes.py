@@ -11,6 +11,7 @@ from typing import Final
 from ..config import RunConfig
 from ..decide.events import NodesProbed, PreflightFinished
 from ..health.collect import read_reports
+from ..health.compare import compare
 from ..health.verdict import judge
 from ..run_folder import RunFolder
 from . import processes
@@ -40,6 +41,7 @@ async def run_preflight(
             str(config.run_dir),
             str(out_dir),
             str(time.time()),
+            *nodes,
         ),
         env={},
         output=out_dir / "step.log",
@@ -49,7 +51,7 @@ async def run_preflight(
     if code != 0:
         _log.warning("the preflight step ended with %s", "no end" if code is None else code)
     reports = await asyncio.to_thread(read_reports, out_dir, nodes)
-    judgement = judge(reports, config.health.on_unknown)
+    judgement = judge(compare(reports), config.health.on_unknown)
     return PreflightFinished(
         bad=dict(judgement.bad), job_fault=judgement.job_fault, warnings=judgement.warnings
     )

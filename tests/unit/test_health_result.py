@@ -24,6 +24,7 @@ RESULTS = st.builds(
     unit=st.none() | st.text(),
     seconds=NUMBERS,
     fault=st.sampled_from(Fault),
+    facts=st.dictionaries(st.text(), st.text(), max_size=3),
 )
 REPORTS = st.builds(
     NodeReport,
@@ -42,6 +43,7 @@ RESULT: dict[str, object] = {
     "unit": "bytes",
     "seconds": 0.1,
     "fault": "condition",
+    "facts": {},
 }
 REPORT: dict[str, object] = {
     "node": "n1",
@@ -73,6 +75,7 @@ def test_round_trip(report: NodeReport) -> None:
         {**REPORT, "results": [{}]},
         {**REPORT, "results": [{**RESULT, "outcome": "FINE"}]},
         {**REPORT, "results": [{**RESULT, "fault": "age"}]},
+        {**REPORT, "results": [{**RESULT, "facts": {"kernel": 6}}]},
         {**REPORT, "identity": "b"},
         {**REPORT, "identity": {"boot_id": "b", "gpus": "0"}},
         {**REPORT, "results": [{**RESULT, "value": "1"}]},

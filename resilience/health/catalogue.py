@@ -1,0 +1,94 @@
+"""All checks: relight's own, and those that installed packages add."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from ..config import HealthConfig
+from . import (
+    clock,
+    disk,
+    infiniband,
+    infiniband_errors,
+    inodes,
+    kernel_messages,
+    load,
+    lustre,
+    lustre_space,
+    memory,
+    memory_errors,
+    mounts,
+    names,
+    peers,
+    shm,
+    site_command,
+    software,
+    stuck,
+    swap,
+    temporary,
+    ulimits,
+)
+from .check import Check, Finding
+from .gpu import (
+    ecc,
+    fabric,
+    modes,
+    nvlink,
+    occupied,
+    pcie,
+    power,
+    present,
+    recovery,
+    remapping,
+    retired,
+    throttling,
+    xid,
+)
+from .result import Outcome
+
+_log: Final = logging.getLogger(__name__)
+ENTRY_POINTS: Final = "relight.checks"  # each names a Check
+_GPU: Final = (
+    *(present, recovery, xid, ecc, remapping, retired, occupied),
+    *(nvlink, fabric, pcie, modes, power, throttling),
+)
+_HOST: Final = (
+    *(memory, memory_errors, swap, load, stuck, ulimits, kernel_messages),
+    *(disk, inodes, mounts, lustre, lustre_space, shm, temporary),
+    *(clock, names, peers, infiniband, infiniband_errors, software),
+)
+CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *_GPU, site_command))
+
+
+def all_checks() -> tuple[Check, ...]:
+    """Every check that can be run on this machine."""
+    return (*CHECKS, *(_load(entry) for entry in entry_points(group=ENTRY_POINTS)))
+
+
+def wanted_checks(health: HealthConfig) -> tuple[Check, ...]:
+    """Those that a run wants."""
+    no_command = () if health.site_command else (site_command.CHECK.name,)
+    return tuple(check for check in all_checks() if check.name not in (*health.skip, *no_command))
+
+
+def _load(entry: EntryPoint) -> Check:
+    """A package's check; one that cannot be loaded stays in the list and says so when it is run."""
+    try:
+        check = entry.load()
+        if isinstance(check, Check):
+            return check
+        fault = f"{entry.value} is not a relight check"
+    except Exception as error:
+        fault = f"{entry.value} cannot be loaded: {error!r}"
+    _log.warning("check %s: %s", entry.name, fault)
+    return Check(
+        name=entry.name,
+        reads=entry.value,
+        threshold="unknown",
+        worst=Outcome.UNKNOWN,
+        typical_s=0.0,
+        timeout_s=5.0,
+        run=lambda _candidate: Finding(Outcome.UNKNOWN, fault),
+    )

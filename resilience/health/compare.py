@@ -1,0 +1,87 @@
+"""What no node can say of itself: that it differs from the others, or is cut off (pure)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ..ledger.faults import Fault
+from .gpu.present import SERIALS
+from .peers import REACHED, UNREACHED
+from .result import CheckResult, NodeReport, Outcome
+
+UNIFORM: Final = "uniform"
+REACHABLE: Final = "reachable"
+ABSENT: Final = "absent"
+MIN_NODES: Final = 3  # with fewer there is no odd one out
+MIN_ASKED: Final = 2  # by so many a silent node must have been asked
+_OWN: Final = frozenset({SERIALS, REACHED, UNREACHED})  # facts that differ by nature
+# Ranks do not work together over different drivers, and the slowest network sets the pace.
+_BAD: Final = {"gpu driver": Fault.CONDITION, "infiniband ports": Fault.NETWORK}
+
+Reports = Mapping[str, NodeReport | None]
+
+
+def compare(reports: Reports) -> dict[str, NodeReport | None]:
+    """The reports, with what only shows beside the others added."""
+    added: dict[str, list[CheckResult]] = {}
+    known = {node: report for node, report in reports.items() if report is not None}
+    facts = {node: _facts(report) for node, report in known.items()}
+    for node, result in (*_odd_ones(facts), *_cut_off(facts)):
+        added.setdefault(node, []).append(result)
+    return {
+        node: report
+        if report is None or node not in added
+        else dataclasses.replace(report, results=(*report.results, *added[node]))
+        for node, report in reports.items()
+    }
+
+
+def _facts(report: NodeReport) -> dict[str, str]:
+    return {name: fact for result in report.results for name, fact in result.facts.items()}
+
+
+def _odd_ones(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, CheckResult]]:
+    """Nodes that differ where most agree; where no majority agrees nothing is said."""
+    if len(facts) < MIN_NODES:
+        return
+    for name in sorted({name for found in facts.values() for name in found} - _OWN):
+        seen = {node: found.get(name, ABSENT) for node, found in facts.items()}
+        usual, count = Counter(seen.values()).most_common(1)[0]
+        if count * 2 <= len(facts):
+            continue
+        for node, fact in seen.items():
+            if fact != usual:
+                text = f"{name} is {fact}, on {count} of {len(facts)} nodes it is {usual}"
+                outcome = Outcome.FAIL_NODE if name in _BAD else Outcome.WARN
+                yield node, _result(UNIFORM, outcome, text, _BAD.get(name, Fault.CONDITION))
+
+
+def _cut_off(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, CheckResult]]:
+    """Nodes that nobody reached, or that reached nobody, of several asked each."""
+    asked_by: dict[str, list[tuple[str, bool]]] = {}
+    for node, found in facts.items():
+        for fact, answered in ((REACHED, True), (UNREACHED, False)):
+            for peer in found.get(fact, "").split():
+                asked_by.setdefault(peer, []).append((node, answered))
+    for node, found in facts.items():
+        silent = found.get(UNREACHED, "").split()
+        if len(silent) >= MIN_ASKED and not found.get(REACHED):
+            yield node, _unreachable(f"it reached none of {', '.join(silent)}")
+        elif _nobody(asked_by.get(node, ())):
+            askers = ", ".join(asker for asker, _ in asked_by[node])
+            yield node, _unreachable(f"none of {askers} reached it")
+
+
+def _nobody(asked: Sequence[tuple[str, bool]]) -> bool:
+    return len(asked) >= MIN_ASKED and not any(answered for _, answered in asked)
+
+
+def _unreachable(text: str) -> CheckResult:
+    return _result(REACHABLE, Outcome.FAIL_NODE, text, Fault.NETWORK)
+
+
+def _result(check: str, outcome: Outcome, text: str, fault: Fault) -> CheckResult:
+    return CheckResult(check=check, outcome=outcome, evidence=text, seconds=0.0, fault=fault)

@@ -1,0 +1,1 @@
+"""Checks of GPUs, through NVIDIA's management library."""

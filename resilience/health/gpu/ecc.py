@@ -1,0 +1,46 @@
+"""Memory errors of GPUs: what could not be corrected, and what is corrected too often.
+
+Limits as in Meta's GCM, Azure's health checks and the ML Engineering book: any uncorrected error
+since the driver was loaded; more than 4 in SRAM over the board's life is a case for replacement.
+"""
+
+from __future__ import annotations
+
+from ...ledger.faults import Fault
+from ..check import Candidate, Check, Limit
+from ..result import Outcome
+from .each import Answer, on_each_gpu
+from .reading import DRIVER, Gpu, Reading
+
+UNCORRECTED = Limit("gpu_ecc", "uncorrected", 0, "errors since the driver was loaded")
+SRAM_EVER = Limit("gpu_ecc", "uncorrected_sram_ever", 4, "errors over the board's life")
+CORRECTED = Limit("gpu_ecc", "corrected", 20_000_000, "errors since the driver was loaded")
+
+
+def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
+    uncorrected = gpu.read(Reading.ECC_UNCORRECTED)
+    sram_ever = gpu.read(Reading.ECC_UNCORRECTED_SRAM_EVER)
+    corrected = gpu.read(Reading.ECC_CORRECTED)
+    if uncorrected is None and sram_ever is None and corrected is None:
+        return None
+    if (uncorrected or 0) > candidate.limit(UNCORRECTED):
+        return Outcome.FAIL_NODE, f"{uncorrected} uncorrected errors since the driver was loaded"
+    if (sram_ever or 0) > candidate.limit(SRAM_EVER):
+        return Outcome.FAIL_NODE, f"{sram_ever} uncorrected SRAM errors over its life"
+    if (corrected or 0) > candidate.limit(CORRECTED):
+        return Outcome.WARN, f"{corrected} corrected errors since the driver was loaded"
+    return Outcome.PASS, "no more errors than are usual"
+
+
+CHECK = Check(
+    name="gpu_ecc",
+    reads="NVML: ECC errors, corrected and not, volatile and aggregate",
+    threshold="no uncorrected one since the driver was loaded; warns at 20 M corrected",
+    worst=Outcome.FAIL_NODE,
+    fault=Fault.HARDWARE,
+    limits=(UNCORRECTED, SRAM_EVER, CORRECTED),
+    typical_s=1.0,
+    needs=DRIVER,
+    timeout_s=20.0,
+    run=on_each_gpu(judge),
+)

@@ -1,0 +1,46 @@
+"""Occupied GPUs: memory or processes that another job has left behind.
+
+A driver needs some memory itself: nearly a GiB with MIG or confidential computing, else much less.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..check import Candidate, Check, Limit
+from ..result import Outcome
+from .each import Answer, ask, on_each_gpu
+from .reading import DRIVER, Gpu, Reading
+
+MEMORY = Limit("gpu_occupied", "memory_bytes", 1024**3, "bytes in use before ranks start")
+PATIENCE_S = 5.0  # what a job that has just ended may take to give its memory back
+_POLL_S = 0.5
+
+
+def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        memory_bytes = gpu.read(Reading.MEMORY_USED)
+        if memory_bytes is None:
+            return None
+        numbers = ask(gpu, Reading.PROCESSES)
+        processes = 0 if numbers is None else numbers[0]
+        text = f"{memory_bytes // 1024**2} MiB in use, {processes} processes"
+        if memory_bytes <= candidate.limit(MEMORY) and not processes:
+            return Outcome.PASS, text
+        if time.monotonic() >= deadline:
+            return Outcome.FAIL_NODE, text
+        time.sleep(_POLL_S)
+
+
+CHECK = Check(
+    name="gpu_occupied",
+    reads="NVML: memory in use, compute processes; for 5 s, since a job may just be ending",
+    threshold="at most 1 GiB and no process",
+    worst=Outcome.FAIL_NODE,
+    limits=(MEMORY,),
+    typical_s=1.0,
+    needs=DRIVER,
+    timeout_s=25.0,
+    run=on_each_gpu(judge),
+)

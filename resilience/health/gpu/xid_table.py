@@ -1,0 +1,49 @@
+"""Which XID means what: data, with a version, which a site may replace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from relight.errors import RelightError
+
+XidKind = Literal["hardware", "contained", "recovery", "program", "information", "unknown"]
+_KINDS: Final[tuple[XidKind, ...]] = get_args(XidKind)
+
+
+class XidTableDamaged(RelightError):
+    """The table of XIDs cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class XidTable:
+    """``hardware`` ends a board's work until it is reset or replaced; ``contained`` ended one
+    program and ends the board's work when it comes again; ``recovery`` says in words what to do;
+    ``program`` is a program's fault more often than the board's."""
+
+    version: str
+    kinds: dict[int, XidKind]
+
+    def kind(self, xid: int) -> XidKind:
+        return self.kinds.get(xid, "unknown")
+
+
+def read_xid_table(path: str | None) -> XidTable:
+    """The table in a file, or the one that comes with relight.
+
+    Raises:
+        XidTableDamaged: it cannot be read, or is not like ``xid_table.json``.
+    """
+    try:
+        source = files(__package__).joinpath("xid_table.json") if path is None else Path(path)
+        content = json.loads(source.read_text())
+        kinds = {int(xid): kind for kind in _KINDS for xid in content.get(kind, [])}
+        return XidTable(str(content["version"]), kinds)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise XidTableDamaged(
+            f"the XID table {path or 'of relight'} is not usable: {error!r}; it is JSON with a "
+            f"version and lists of numbers under {', '.join(_KINDS[:-1])}"
+        ) from error

@@ -1,0 +1,54 @@
+"""InfiniBand and RoCE ports: those with a link are active, and have not gone down often.
+
+How many are active and how fast is a fact that the nodes of a run have in common: a port that is
+down here and up elsewhere shows there. Files: Documentation/ABI/stable/sysfs-class-infiniband.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..ledger.faults import Fault
+from .check import Candidate, Check, Finding, Limit, not_judged
+from .result import Outcome
+
+FLAPS = Limit("infiniband", "link_downed", 5, "times since the counters were reset")
+
+
+def check_infiniband(candidate: Candidate) -> Finding:
+    ports = sorted((candidate.root / "sys/class/infiniband").glob("*/ports/*"))
+    if not ports:
+        return not_judged("no InfiniBand here")
+    bad, odd, active = [], [], []
+    for port in ports:
+        name = f"{port.parent.parent.name}/{port.name}"
+        state, link, rate = (_text(port / file) for file in ("state", "phys_state", "rate"))
+        if "ACTIVE" in state:
+            active.append(rate)
+        elif "LinkUp" in link:
+            bad.append(f"{name} has a link and is {state}")
+        flaps = int(_text(port / "counters/link_downed") or 0)
+        if flaps >= candidate.limit(FLAPS):
+            odd.append(f"{name} went down {flaps} times")
+    facts = {"infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}"}
+    outcome = Outcome.FAIL_NODE if bad else Outcome.WARN if odd else Outcome.PASS
+    text = "; ".join([*bad, *odd]) or facts["infiniband ports"]
+    return Finding(outcome, text, float(len(active)), "ports", facts=facts)
+
+
+def _text(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""
+
+
+CHECK = Check(
+    name="infiniband",
+    reads="/sys/class/infiniband/*/ports/*/{state,phys_state,rate,counters/link_downed}",
+    threshold="every port with a link is ACTIVE; warns when one went down 5 times",
+    worst=Outcome.FAIL_NODE,
+    fault=Fault.NETWORK,
+    limits=(FLAPS,),
+    typical_s=0.05,
+    needs="sys/class/infiniband",
+    timeout_s=10.0,
+    run=check_infiniband,
+)

@@ -1,0 +1,40 @@
+"""Memory errors of the host, as the kernel's EDAC drivers have counted them since the boot."""
+
+from __future__ import annotations
+
+from ..ledger.faults import Fault
+from .check import Candidate, Check, Finding, Limit, not_judged
+from .result import Outcome
+
+UNCORRECTED = Limit("memory_errors", "uncorrected", 0, "errors since the boot")
+CORRECTED = Limit("memory_errors", "corrected", 1000, "errors since the boot")
+
+
+def check_memory_errors(candidate: Candidate) -> Finding:
+    controllers = sorted((candidate.root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
+    if not controllers:
+        return not_judged("this machine counts no memory errors (EDAC)")
+    uncorrected, corrected = (
+        sum(int((controller / name).read_text()) for controller in controllers)
+        for name in ("ue_count", "ce_count")
+    )
+    outcome = Outcome.PASS
+    if uncorrected > candidate.limit(UNCORRECTED):
+        outcome = Outcome.FAIL_NODE
+    elif corrected > candidate.limit(CORRECTED):
+        outcome = Outcome.WARN
+    text = f"{uncorrected} uncorrected and {corrected} corrected errors since the boot"
+    return Finding(outcome, text, float(uncorrected), "errors")
+
+
+CHECK = Check(
+    name="memory_errors",
+    reads="/sys/devices/system/edac/mc/*/{ue,ce}_count",
+    threshold="no uncorrected error; warns over 1000 corrected ones",
+    worst=Outcome.FAIL_NODE,
+    fault=Fault.HARDWARE,
+    limits=(UNCORRECTED, CORRECTED),
+    typical_s=0.01,
+    timeout_s=5.0,
+    run=check_memory_errors,
+)

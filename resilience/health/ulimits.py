@@ -1,0 +1,36 @@
+"""Limits of this job's processes: open files, and locked memory where there is InfiniBand."""
+
+from __future__ import annotations
+
+import resource
+
+from .check import Candidate, Check, Finding, Limit
+from .result import Outcome
+
+FILES = Limit("ulimits", "open_files", 4096, "files, hard limit")
+LOCKED = Limit("ulimits", "locked_bytes", 16 * 1024**3, "bytes, hard limit")
+
+
+def check_ulimits(candidate: Candidate) -> Finding:
+    """RDMA pins its buffers: with little locked memory it fails in the middle of a run."""
+    faults = []
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if resource.RLIM_INFINITY != files < candidate.limit(FILES):
+        faults.append(f"only {files} open files (ulimit -n)")
+    locked_bytes = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    rdma = any((candidate.root / "sys/class/infiniband").glob("*"))
+    if rdma and resource.RLIM_INFINITY != locked_bytes < candidate.limit(LOCKED):
+        faults.append(f"only {locked_bytes // 1024} KiB of locked memory (ulimit -l)")
+    return Finding(Outcome.WARN if faults else Outcome.PASS, ", ".join(faults) or "wide enough")
+
+
+CHECK = Check(
+    name="ulimits",
+    reads="RLIMIT_NOFILE, RLIMIT_MEMLOCK",
+    threshold="4096 open files; 16 GiB locked where there is InfiniBand",
+    worst=Outcome.WARN,
+    limits=(FILES, LOCKED),
+    typical_s=0.01,
+    timeout_s=5.0,
+    run=check_ulimits,
+)

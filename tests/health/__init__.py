@@ -1,0 +1,1 @@
+"""Stand-ins for what checks look at."""

@@ -1,0 +1,98 @@
+"""What only shows when the nodes of a run are laid side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relight.resilience.health.compare import REACHABLE, UNIFORM, compare
+from relight.resilience.health.peers import REACHED, UNREACHED
+from relight.resilience.health.result import CheckResult, NodeReport, Outcome
+from relight.resilience.health.verdict import judge
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Identity
+
+Facts = Mapping[str, str]
+
+
+def report(node: str, facts: Facts) -> NodeReport:
+    result = CheckResult(
+        check="software",
+        outcome=Outcome.PASS,
+        evidence="",
+        seconds=0.0,
+        fault=Fault.CONDITION,
+        facts=facts,
+    )
+    return NodeReport(node=node, results=(result,), identity=Identity(), started=0.0, seconds=0.0)
+
+
+def found(facts: Mapping[str, Facts | None], check: str) -> dict[str, tuple[Outcome, str]]:
+    reports = {node: None if of is None else report(node, of) for node, of in facts.items()}
+    return {
+        node: (result.outcome, result.evidence)
+        for node, judged in compare(reports).items()
+        if judged is not None
+        for result in judged.results
+        if result.check == check
+    }
+
+
+def test_the_odd_one_out() -> None:
+    facts: dict[str, Facts | None] = {f"n{i}": {"gpu driver": "570"} for i in range(4)}
+    assert found(facts, UNIFORM) == {}
+    facts["n2"] = {"gpu driver": "535"}
+    text = "gpu driver is 535, on 3 of 4 nodes it is 570"
+    assert found(facts, UNIFORM) == {"n2": (Outcome.FAIL_NODE, text)}
+    facts["n2"] = {}
+    assert found(facts, UNIFORM)["n2"][1].startswith("gpu driver is absent")
+    facts["n2"] = None
+    assert found(facts, UNIFORM) == {}
+
+
+def test_other_software_only_warns() -> None:
+    facts = {f"n{i}": {"kernel": "6.1" if i else "5.15"} for i in range(4)}
+    assert found(facts, UNIFORM)["n0"][0] is Outcome.WARN
+
+
+def test_without_a_majority_nobody_is_odd() -> None:
+    assert found({f"n{i}": {"kernel": str(i % 2)} for i in range(4)}, UNIFORM) == {}
+    assert found({"n0": {"kernel": "a"}, "n1": {"kernel": "b"}}, UNIFORM) == {}
+
+
+def test_boards_differ_by_nature() -> None:
+    assert found({f"n{i}": {"gpu serials": str(i > 0)} for i in range(4)}, UNIFORM) == {}
+
+
+def reach(*links: str, nodes: int = 5) -> dict[str, tuple[Outcome, str]]:
+    """Ring of nodes, each asking the next three; ``n1-n2`` is a question without an answer."""
+    facts = {}
+    for i in range(nodes):
+        asked = [f"n{(i + step) % nodes}" for step in (1, 2, 3)]
+        silent = [peer for peer in asked if f"n{i}-{peer}" in links]
+        good = [peer for peer in asked if peer not in silent]
+        facts[f"n{i}"] = {REACHED: " ".join(good), UNREACHED: " ".join(silent)}
+    return found(facts, REACHABLE)
+
+
+def test_one_question_without_an_answer_accuses_nobody() -> None:
+    assert reach() == {}
+    assert reach("n1-n2") == {}
+
+
+def test_a_node_that_nobody_reaches_is_cut_off() -> None:
+    assert reach("n1-n2", "n0-n2", "n4-n2") == {
+        "n2": (Outcome.FAIL_NODE, "none of n0, n1, n4 reached it")
+    }
+
+
+def test_a_node_that_reaches_nobody_is_cut_off_and_those_it_asked_are_not() -> None:
+    assert reach("n2-n3", "n2-n4", "n2-n0") == {
+        "n2": (Outcome.FAIL_NODE, "it reached none of n3, n4, n0")
+    }
+
+
+def test_a_firewall_everywhere_is_not_the_nodes() -> None:
+    facts = {f"n{i}": {REACHED: "", UNREACHED: f"n{(i + 1) % 5} n{(i + 2) % 5}"} for i in range(5)}
+    judged = judge(compare({node: report(node, of) for node, of in facts.items()}), "warn")
+    assert judged.bad == {}
+    assert any("it is not the nodes" in warning for warning in judged.warnings)

@@ -1,0 +1,253 @@
+"""Checks of GPUs, on boards that read as the test wants: good, bad, not supported, lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from health.gpus import GOOD, FakeDriver, FakeGpu
+from health.roots import kernel_log, make_root
+
+from relight.resilience.config import RunConfig
+from relight.resilience.health.check import Candidate, Check
+from relight.resilience.health.gpu import (
+    each,
+    ecc,
+    fabric,
+    modes,
+    nvlink,
+    occupied,
+    pcie,
+    power,
+    present,
+    recovery,
+    remapping,
+    retired,
+    throttling,
+    xid,
+)
+from relight.resilience.health.gpu.reading import (
+    Driver,
+    DriverFault,
+    Gpu,
+    LibraryMissing,
+    NoDriver,
+    Reading,
+)
+from relight.resilience.health.gpu.xid_table import XidTableDamaged, read_xid_table
+from relight.resilience.health.result import Outcome
+from relight.resilience.ledger.faults import Fault
+
+PASS, WARN, FAIL_NODE, _, UNKNOWN = Outcome
+EACH = (
+    *(recovery, ecc, remapping, retired, throttling, power),
+    *(occupied, nvlink, pcie, fabric, modes),
+)
+
+Install = Callable[[Sequence[Gpu]], None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    def boards(gpus: Sequence[Gpu]) -> None:
+        monkeypatch.setattr(each, "open_driver", lambda: FakeDriver(gpus))
+
+    monkeypatch.setattr(occupied, "PATIENCE_S", 0.0)
+    return boards
+
+
+@pytest.fixture
+def candidate(run_config: RunConfig, tmp_path: Path) -> Candidate:
+    return Candidate("n1", dataclasses.replace(run_config, gpus_per_node=2), 0.0, (), tmp_path)
+
+
+def boards(**changes: int) -> list[FakeGpu]:
+    """A good board, and one with other readings."""
+    readings = {**GOOD, **{Reading(name): value for name, value in changes.items()}}
+    return [FakeGpu(), FakeGpu("GPU 1", "S1", readings)]
+
+
+@pytest.mark.parametrize("subject", EACH)
+def test_good_boards(install: Install, candidate: Candidate, subject: object) -> None:
+    install(boards())
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    assert check.run(candidate).outcome is PASS
+
+
+@pytest.mark.parametrize("subject", EACH)
+def test_what_a_board_does_not_have_is_not_judged(
+    install: Install, candidate: Candidate, subject: object
+) -> None:
+    install([FakeGpu(readings={})])
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    finding = check.run(candidate)
+    assert (finding.outcome, "not judged" in finding.evidence) == (PASS, True)
+
+
+@pytest.mark.parametrize("subject", EACH)
+def test_a_lost_board_is_bad_whatever_the_question(
+    install: Install, candidate: Candidate, subject: object
+) -> None:
+    install([FakeGpu(), FakeGpu("GPU 1", lost=True)])
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    finding = check.run(candidate)
+    assert (finding.outcome, finding.fault) == (FAIL_NODE, Fault.HARDWARE)
+    assert finding.evidence == "GPU 1: GPU is lost"
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "outcome", "part"),
+    [
+        (recovery.CHECK, {"recovery_action": 1}, FAIL_NODE, "reset the GPU"),
+        (recovery.CHECK, {"recovery_action": 2}, FAIL_NODE, "reboot the node"),
+        (recovery.CHECK, {"recovery_action": 99}, FAIL_NODE, "action 99"),
+        (ecc.CHECK, {"ecc_uncorrected": 1}, FAIL_NODE, "1 uncorrected"),
+        (ecc.CHECK, {"ecc_uncorrected_sram_ever": 4}, PASS, "usual"),
+        (ecc.CHECK, {"ecc_uncorrected_sram_ever": 5}, FAIL_NODE, "5 uncorrected SRAM"),
+        (ecc.CHECK, {"ecc_corrected": 20_000_001}, WARN, "corrected"),
+        (remapping.CHECK, {"remap_failed": 1}, FAIL_NODE, "replacement"),
+        (remapping.CHECK, {"remap_pending": 1}, WARN, "waits for a reset"),
+        (remapping.CHECK, {"remap_uncorrected": 512}, PASS, "0 rows"),
+        (remapping.CHECK, {"remap_uncorrected": 513}, FAIL_NODE, "513 rows"),
+        (retired.CHECK, {"retired_double_bit": 30, "retired_single_bit": 30}, FAIL_NODE, "60"),
+        (retired.CHECK, {"retired_single_bit": 59}, PASS, "retired"),
+        (retired.CHECK, {"retired_pending": 1}, WARN, "reboot"),
+        (throttling.CHECK, {"throttle_reasons": 0x4}, PASS, "not throttled"),
+        (throttling.CHECK, {"throttle_reasons": 0x48}, WARN, "hardware slowdown, hardware thermal"),
+        (power.CHECK, {"power_limit": 690}, PASS, "700 W"),
+        (power.CHECK, {"power_limit": 500}, WARN, "power limit 500 W of 700 W"),
+        (occupied.CHECK, {"processes": 1}, FAIL_NODE, "1 processes"),
+        (occupied.CHECK, {"memory_used": 40 * 1024**3}, FAIL_NODE, "40960 MiB"),
+        (nvlink.CHECK, {"nvlinks_down": 1}, FAIL_NODE, "1 of 18"),
+        (nvlink.CHECK, {"nvlinks_down": 18}, WARN, "none of 18"),
+        (nvlink.CHECK, {"nvlinks": 0}, PASS, "18 NVLinks"),
+        (pcie.CHECK, {"pcie_width": 8}, FAIL_NODE, "8 of 16"),
+        (fabric.CHECK, {"fabric_state": 2}, FAIL_NODE, "in progress"),
+        (fabric.CHECK, {"fabric_status": 999}, FAIL_NODE, "status 999"),
+        (fabric.CHECK, {"fabric_state": 0}, PASS, "completed"),
+        (modes.CHECK, {"compute_mode": 2}, FAIL_NODE, "prohibited"),
+        (modes.CHECK, {"mig_mode": 1, "ecc_mode": 0}, WARN, "split (MIG), ECC is off"),
+    ],
+)
+def test_bad_boards(
+    install: Install,
+    candidate: Candidate,
+    check: Check,
+    changes: dict[str, int],
+    outcome: Outcome,
+    part: str,
+) -> None:
+    install(boards(**changes))
+    finding = check.run(candidate)
+    assert (finding.outcome, part in finding.evidence) == (outcome, True), finding
+    if outcome is not PASS:
+        assert finding.evidence.startswith("GPU 1: ")
+
+
+def test_all_boards_are_there(install: Install, candidate: Candidate) -> None:
+    install(boards())
+    finding = present.CHECK.run(candidate)
+    assert (finding.outcome, finding.value) == (PASS, 2.0)
+    assert finding.facts == {
+        "gpu serials": "S0 S1",
+        "gpu count": "2",
+        "gpu driver": "570.124.06",
+        "cuda": "12.8",
+    }
+
+
+def test_a_board_is_missing(install: Install, candidate: Candidate) -> None:
+    install([FakeGpu()])
+    finding = present.CHECK.run(candidate)
+    assert (finding.outcome, "1 GPUs, 2 asked" in finding.evidence) == (FAIL_NODE, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "of_present", "of_others"),
+    [
+        (NoDriver("none"), PASS, PASS),
+        (LibraryMissing("pip install"), UNKNOWN, PASS),
+        (DriverFault("GSP"), FAIL_NODE, FAIL_NODE),
+    ],
+)
+def test_a_driver_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    candidate: Candidate,
+    error: Exception,
+    of_present: Outcome,
+    of_others: Outcome,
+) -> None:
+    def fail() -> Driver:
+        raise error
+
+    monkeypatch.setattr(each, "open_driver", fail)
+    assert present.CHECK.run(candidate).outcome is of_present
+    assert ecc.CHECK.run(candidate).outcome is of_others
+
+
+RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 to 0x1 (%s)"
+
+
+def said(hours: float, number: int, board: str = "0000:3b:00") -> tuple[float, str]:
+    return hours, f"NVRM: Xid (PCI:{board}): {number}, pid=7, name=python"
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome", "part"),
+    [
+        ([], PASS, "no XID"),
+        ([(1, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module")], PASS, "no XID"),
+        ([said(1, 79)], FAIL_NODE, "Xid 79 on 0000:3b:00, 1.0 h ago"),
+        ([said(25, 79)], PASS, "no XID"),
+        ([said(1, 31)], WARN, "Xid 31"),
+        ([said(3, 31)], PASS, "no XID"),
+        ([said(1, 43), said(1, 45), said(1, 63)], PASS, "no XID"),
+        ([said(1, 94)], WARN, "Xid 94"),
+        ([said(1, 94), said(1, 94, "0000:5e:00")], WARN, "Xid 94"),
+        ([said(2, 94), said(1, 94)], FAIL_NODE, "Xid 94"),
+        ([said(1, 9999)], WARN, "Xid 9999"),
+        ([(1, RECOVERY % "GPU Reset Required")], FAIL_NODE, "Xid 154"),
+        ([(1, RECOVERY % "None")], WARN, "Xid 154"),
+    ],
+)
+def test_xids(
+    candidate: Candidate, lines: list[tuple[float, str]], outcome: Outcome, part: str
+) -> None:
+    make_root(candidate.root, kernel_log(*lines))
+    finding = xid.CHECK.run(candidate)
+    assert (finding.outcome, part in finding.evidence) == (outcome, True), finding
+
+
+def test_a_kernel_log_that_may_not_be_read(candidate: Candidate) -> None:
+    make_root(candidate.root, {"proc/uptime": "1.0 1.0"})
+    assert "not judged" in xid.CHECK.run(candidate).evidence
+
+
+def test_a_sites_own_table(candidate: Candidate, tmp_path: Path) -> None:
+    table = tmp_path / "xids.json"
+    table.write_text('{"version": "site-1", "hardware": [31], "information": [79]}')
+    health = dataclasses.replace(candidate.config.health, xid_table=str(table))
+    config = dataclasses.replace(candidate.config, health=health)
+    here = dataclasses.replace(candidate, config=config)
+    make_root(candidate.root, kernel_log(said(1, 79)))
+    assert "site-1" in xid.CHECK.run(here).evidence
+    make_root(candidate.root, kernel_log(said(1, 31)))
+    assert xid.CHECK.run(here).outcome is FAIL_NODE
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": "1", "hardware": 79}', "null"])
+def test_a_damaged_table(tmp_path: Path, text: str) -> None:
+    (tmp_path / "xids.json").write_text(text)
+    with pytest.raises(XidTableDamaged, match="not usable"):
+        read_xid_table(str(tmp_path / "xids.json"))
+
+
+def test_the_table_that_comes_with_relight_names_each_xid_once() -> None:
+    kinds = read_xid_table(None).kinds
+    assert (kinds[79], kinds[31], kinds[43]) == ("hardware", "program", "information")
+    source = Path(xid.__file__).with_name("xid_table.json")
+    lists = [value for value in json.loads(source.read_text()).values() if isinstance(value, list)]
+    assert sum(map(len, lists)) == len(kinds)

@@ -1,0 +1,322 @@
+"""Checks of the host, on trees of files that stand for /: good, bad, absent."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from health.roots import infiniband, kernel_log, make_root
+
+from relight.resilience.config import RunConfig
+from relight.resilience.health import infiniband_errors, lustre_space, stuck
+from relight.resilience.health.check import Candidate, Check
+from relight.resilience.health.infiniband import CHECK as INFINIBAND
+from relight.resilience.health.infiniband_errors import judge_growth
+from relight.resilience.health.inodes import CHECK as INODES
+from relight.resilience.health.kernel_messages import CHECK as KERNEL_MESSAGES
+from relight.resilience.health.load import CHECK as LOAD
+from relight.resilience.health.lustre import CHECK as LUSTRE
+from relight.resilience.health.lustre_space import judge_targets, over_quota
+from relight.resilience.health.memory_errors import CHECK as MEMORY_ERRORS
+from relight.resilience.health.mounts import CHECK as MOUNTS
+from relight.resilience.health.mounts import mount_of
+from relight.resilience.health.names import CHECK as NAMES
+from relight.resilience.health.peers import check_peers, chosen_peers
+from relight.resilience.health.result import Outcome
+from relight.resilience.health.software import CHECK as SOFTWARE
+from relight.resilience.health.swap import CHECK as SWAP
+from relight.resilience.health.temporary import CHECK as TEMPORARY
+from relight.resilience.health.ulimits import CHECK as ULIMITS
+
+PASS, WARN, FAIL_NODE, FAIL_JOB, UNKNOWN = Outcome
+EDAC = "sys/devices/system/edac/mc/mc0"
+MEMINFO = "MemTotal: 8 kB\nSwapTotal: 4194304 kB\nSwapFree: {} kB\n"
+MOUNTED = "proc/self/mounts"
+ON_LUSTRE = {MOUNTED: "a@o2ib:/fs /lustre lustre rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"}
+HEALTH = "sys/fs/lustre/health_check"
+
+Look = Callable[..., Candidate]
+
+
+@pytest.fixture
+def look(tmp_path: Path, run_config: RunConfig) -> Look:
+    def at(files: Mapping[str, str], peers: tuple[str, ...] = (), **health: object) -> Candidate:
+        changed = dataclasses.replace(run_config.health, **health)  # type: ignore[arg-type]
+        config = dataclasses.replace(run_config, health=changed)
+        return Candidate("n1", config, 0.0, peers, make_root(tmp_path / "root", files))
+
+    return at
+
+
+@pytest.mark.parametrize(
+    ("check", "files", "outcome", "part"),
+    [
+        (MEMORY_ERRORS, {}, PASS, "not judged"),
+        (MEMORY_ERRORS, {f"{EDAC}/ue_count": "0", f"{EDAC}/ce_count": "9"}, PASS, "9 corrected"),
+        (MEMORY_ERRORS, {f"{EDAC}/ue_count": "0", f"{EDAC}/ce_count": "1001"}, WARN, "1001"),
+        (MEMORY_ERRORS, {f"{EDAC}/ue_count": "1", f"{EDAC}/ce_count": "0"}, FAIL_NODE, "1 unc"),
+        (SWAP, {"proc/meminfo": MEMINFO.format(4194304)}, PASS, "0 MiB"),
+        (SWAP, {"proc/meminfo": MEMINFO.format(0)}, WARN, "4096 MiB"),
+        (SWAP, {"proc/meminfo": MEMINFO.format(9194304)}, UNKNOWN, "are free"),
+        (LOAD, {"proc/loadavg": "0.10 0.2 0.3 1/2 3\n"}, PASS, "load of 0.1"),
+        (LOAD, {"proc/loadavg": "9999.0 0.2 0.3 1/2 3\n"}, WARN, "load of 9999.0"),
+        (LOAD, {"proc/loadavg": "nan 0.2 0.3 1/2 3\n"}, UNKNOWN, "nan"),
+        (KERNEL_MESSAGES, {"proc/uptime": "1.0 1.0"}, PASS, "not judged"),
+        (KERNEL_MESSAGES, kernel_log((1, "usb 1-1: new device")), PASS, "none of note in 1"),
+        (
+            KERNEL_MESSAGES,
+            kernel_log((1, "mce: [Hardware Error]: Machine check: Uncorrected")),
+            FAIL_NODE,
+            "1.0 h ago: mce",
+        ),
+        (
+            KERNEL_MESSAGES,
+            kernel_log((2, "EXT4-fs (sda1): Remounting filesystem read-only")),
+            FAIL_NODE,
+            "read-only",
+        ),
+        (
+            KERNEL_MESSAGES,
+            kernel_log(
+                (3, "INFO: task cp:7 blocked for more than 120 seconds."), (2, "ib0: Lost carrier")
+            ),
+            WARN,
+            "2.0 h ago: ib0: Lost carrier, and 1 more",
+        ),
+        (KERNEL_MESSAGES, kernel_log((25, "Remounting filesystem read-only")), PASS, "0 lines"),
+        (LUSTRE, {MOUNTED: "/dev/sda1 / ext4 rw 0 0\n"}, PASS, "not judged"),
+        (LUSTRE, {**ON_LUSTRE, HEALTH: "healthy\n"}, PASS, "healthy"),
+        (LUSTRE, {**ON_LUSTRE, HEALTH: "NOT HEALTHY\ndevice osc-3\n"}, FAIL_NODE, "osc-3"),
+        (LUSTRE, ON_LUSTRE, UNKNOWN, "not there"),
+        (INFINIBAND, {}, PASS, "not judged"),
+        (INFINIBAND, infiniband(), PASS, "1 active, 400 Gb/sec"),
+        (INFINIBAND, infiniband("1: DOWN", "2: Polling"), PASS, "0 active"),
+        (INFINIBAND, infiniband("2: INIT"), FAIL_NODE, "mlx5_0/1 has a link and is 2: INIT"),
+        (INFINIBAND, infiniband(downed=5), WARN, "mlx5_0/1 went down 5 times"),
+    ],
+)
+def test_what_the_kernel_says(
+    look: Look, check: Check, files: Mapping[str, str], outcome: Outcome, part: str
+) -> None:
+    finding = check.run(look(files))
+    assert (finding.outcome, part in finding.evidence) == (outcome, True), finding
+
+
+def test_another_threshold(look: Look) -> None:
+    files = {"proc/loadavg": "0.5 0 0 1/2 3"}
+    assert LOAD.run(look(files, limits={"load": {"per_cpu": 0.001}})).outcome is WARN
+    assert LOAD.run(look(files, limits={"swap": {"per_cpu": 0.001}})).outcome is PASS
+
+
+def stat(name: str, state: str, ticks: int, parent: int = 1) -> str:
+    return f"7 ({name}) {state} {parent} 7 7 0 -1 4 0 0 0 0 {ticks} 0 0 0 20 0 1 0 5 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        (stat("a) D (b", "D", 5), stat("a) D (b", "D", 5), WARN),
+        (stat("cp", "D", 5), stat("cp", "D", 6), PASS),
+        (stat("cp", "D", 5), stat("cp", "R", 5), PASS),
+        (stat("kworker", "D", 5, parent=2), stat("kworker", "D", 5, parent=2), PASS),
+    ],
+)
+def test_stuck_is_who_waits_twice_at_the_same_time(
+    look: Look, monkeypatch: pytest.MonkeyPatch, before: str, after: str, outcome: Outcome
+) -> None:
+    candidate = look({"proc/7/stat": before})
+    path = candidate.root / "proc/7/stat"
+    monkeypatch.setattr(time, "sleep", lambda _s: path.write_text(after))
+    assert stuck.CHECK.run(candidate).outcome is outcome
+
+
+def test_errors_that_grow(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = look(infiniband())
+    counter = next(candidate.root.rglob("symbol_error"))
+    monkeypatch.setattr(time, "sleep", lambda _s: counter.write_text("9999"))
+    finding = infiniband_errors.CHECK.run(candidate)
+    assert finding.outcome is WARN
+    assert "mlx5_0/1 symbol_error grows by" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [(100, 100, PASS), (100, 120, PASS), (100, 121, WARN), (100, 15, PASS), (100, 30, WARN)],
+)
+def test_a_counter_that_was_reset_grew_from_zero(before: int, after: int, outcome: Outcome) -> None:
+    assert judge_growth({"p": before}, {"p": after}, 2.0, 10.0).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("files", "locked", "part"),
+    [
+        (8192, -1, "wide enough"),
+        (1024, -1, "only 1024 open files"),
+        (8192, 65536, "only 64 KiB of locked memory"),
+    ],
+)
+def test_ulimits(
+    look: Look, monkeypatch: pytest.MonkeyPatch, files: int, locked: int, part: str
+) -> None:
+    hard = {resource.RLIMIT_NOFILE: files, resource.RLIMIT_MEMLOCK: locked}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (0, hard[which]))
+    assert "locked" not in ULIMITS.run(look({})).evidence
+    assert part in ULIMITS.run(look(infiniband())).evidence
+
+
+def test_mounts(look: Look, tmp_path: Path) -> None:
+    files = {MOUNTED: f"x {tmp_path} nfs rw 0 0\ny /gone\\040away nfs rw 0 0\n"}
+    assert "names none" in MOUNTS.run(look(files)).evidence
+    assert MOUNTS.run(look(files, mounts=(str(tmp_path),))).outcome is PASS
+    missing = MOUNTS.run(look(files, mounts=(str(tmp_path), "/scratch")))
+    assert (missing.outcome, missing.evidence) == (FAIL_NODE, "not mounted: /scratch")
+    silent = MOUNTS.run(look(files, mounts=("/gone away",)))
+    assert (silent.outcome, "does not answer" in silent.evidence) == (FAIL_NODE, True)
+
+
+def test_which_filesystem_holds_a_directory(look: Look) -> None:
+    root = look(ON_LUSTRE).root
+    assert mount_of(root, Path("/lustre/me/checkpoints")) == ("/lustre", "lustre")
+    assert mount_of(root, Path("/home/me")) == ("/", "ext4")
+
+
+def test_inodes(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = look({})
+    assert INODES.run(candidate).outcome is PASS
+    real = os.statvfs("/")
+    for free, files, outcome in ((999, 5000, FAIL_NODE), (1000, 5000, PASS), (0, 0, PASS)):
+        values = [*real[:5], files, free, free, *real[8:]]
+        monkeypatch.setattr(os, "statvfs", lambda _p, v=tuple(values): os.statvfs_result(v))
+        assert INODES.run(candidate).outcome is outcome
+
+
+def test_temporary(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    free = {"limits": {"temporary": {"free_fraction": 0.0}}}
+    assert TEMPORARY.run(look({}, **free)).outcome is PASS
+    full = {"limits": {"temporary": {"free_fraction": 1.1}}}
+    assert TEMPORARY.run(look({}, **full)).outcome is WARN
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    assert TEMPORARY.run(look({})).outcome is UNKNOWN
+
+
+LFS_DF = """\
+UUID                   1K-blocks        Used   Available Use% Mounted on
+fs-MDT0000_UUID          1000000       10000      990000   1% /lustre[MDT:0]
+fs-OST0000_UUID         10000000     {used}00000     100000  {used}% /lustre[OST:0]
+fs-OST0001_UUID         10000000     5000000     5000000  50% /lustre[OST:1]
+"""
+QUOTA = "/lustre {}  100 100 - 5 10 10 -\n"
+LFS = """#!/bin/sh
+case $1 in
+quota) printf '{quota}' ;;
+df) {df} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (LFS_DF.format(used=94), PASS),
+        (LFS_DF.format(used=95), WARN),
+        (LFS_DF.format(used=10) + "fs-OST0002_UUID : inactive device\n", WARN),
+        ("", UNKNOWN),
+        ("nonsense 95% OST\n", UNKNOWN),
+    ],
+)
+def test_storage_targets(said: str, outcome: Outcome) -> None:
+    assert judge_targets(said, 0.95, Path("/lustre")).outcome is outcome
+
+
+def test_quota_over_its_limit() -> None:
+    assert over_quota(QUOTA.format("99")) is None
+    assert over_quota(QUOTA.format("101*")) == "/lustre 101* 100 100 - 5 10 10 -"
+
+
+@pytest.mark.parametrize(
+    ("quota", "df", "outcome"),
+    [("fine", "cat $0.df", PASS), ("101* 100", "cat $0.df", FAIL_JOB)],
+)
+def test_lfs_is_asked(
+    look: Look,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    quota: str,
+    df: str,
+    outcome: Outcome,
+) -> None:
+    (tmp_path / "lfs").write_text(LFS.format(quota=quota, df=df))
+    (tmp_path / "lfs").chmod(0o755)
+    (tmp_path / "lfs.df").write_text(LFS_DF.format(used=10))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    candidate = look({MOUNTED: f"a@o2ib:/fs {tmp_path} lustre rw 0 0\n"})
+    assert lustre_space.CHECK.run(candidate).outcome is outcome
+    assert "not on Lustre" in lustre_space.CHECK.run(look({MOUNTED: ""})).evidence
+
+
+def test_lfs_that_fails_or_is_absent_says_nothing_about_the_node(
+    look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    candidate = look({MOUNTED: f"a@o2ib:/fs {tmp_path} lustre rw 0 0\n"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lustre_space.CHECK.run(candidate).outcome is UNKNOWN
+    (tmp_path / "lfs").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "lfs").chmod(0o755)
+    with pytest.raises(OSError, match="exited with 3"):
+        lustre_space.CHECK.run(candidate)
+
+
+def test_names(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_n1(name: str, _port: object) -> list[object]:
+        if name != "n1":
+            raise socket.gaierror(-2, "Name or service not known")
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", only_n1)
+    assert NAMES.run(look({}, ("n1",))).outcome is PASS
+    finding = NAMES.run(look({}, ("n1", "n2")))
+    assert (finding.outcome, "n2 (Name or service" in finding.evidence) == (WARN, True)
+
+
+def test_each_node_is_asked_by_as_many() -> None:
+    nodes = tuple(f"n{number}" for number in range(7))
+    asked = [peer for node in nodes for peer in chosen_peers(node, nodes)]
+    assert {node: asked.count(node) for node in nodes} == dict.fromkeys(nodes, 3)
+    assert chosen_peers("n0", ("n0", "n1")) == ("n1",)
+    assert chosen_peers("elsewhere", nodes) == ()
+
+
+def test_a_refusal_is_an_answer_and_silence_is_none(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(address: tuple[str, int], _timeout: float) -> socket.socket:
+        raise {"192.0.2.2": ConnectionRefusedError, "192.0.2.3": TimeoutError}[address[0]]
+
+    def resolve(name: str, _port: int, type: int) -> list[object]:
+        if name == "n4":
+            raise socket.gaierror(-2, "not known")
+        return [(0, 0, 0, "", (f"192.0.2.{name[1]}", 0))]
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    finding = check_peers(look({}, ("n1", "n2", "n3", "n4")))
+    assert finding.outcome is WARN
+    assert finding.facts == {"peers reached": "n2", "peers not reached": "n3"}
+
+
+def test_peers_of_this_machine_answer(look: Look) -> None:
+    finding = check_peers(look({}, ("n1", "127.0.0.1")))
+    assert (finding.outcome, finding.facts["peers reached"]) == (PASS, "127.0.0.1")
+
+
+def test_software_is_a_list_of_facts(look: Look) -> None:
+    facts = SOFTWARE.run(look({})).facts
+    assert facts["kernel"] == os.uname().release
+    assert {"python", "relight"} <= set(facts)
