@@ -13,7 +13,7 @@ from relight.resilience.config import CheckpointConfig, HealthConfig, RestartCon
 from relight.resilience.run_folder import RunFolder
 
 from .render import SbatchOption, ScriptValues, render_script
-from .spec import JobSpec
+from .spec import CheckSetting, JobSpec
 from .units import parse_duration, slurm_memory, slurm_time
 
 ClusterKind = Literal["slurm", "local"]
@@ -114,8 +114,20 @@ def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             on_unknown=health.on_unknown,
             min_free_disk_bytes=health.min_free_disk,
             min_free_memory_bytes=health.min_free_memory,
+            skip=tuple(name for name, setting in health.checks.items() if _is_off(setting)),
+            limits={n: dict(of) for n, of in health.checks.items() if isinstance(of, dict)},
+            mounts=tuple(health.mounts),
+            xid_table=_path_text(_absolute(health.xid_table, here)),
         ),
     )
+
+
+def _is_off(setting: CheckSetting) -> bool:
+    return not isinstance(setting, dict)
+
+
+def _path_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _absolute(path: str | None, here: Path) -> Path | None:

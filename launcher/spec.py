@@ -22,7 +22,7 @@ from pydantic import (
 
 from relight.resilience.config import OnUnknown, RestartMode
 
-from .spec_checks import NamedFaults, check_env, check_sbatch
+from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
 from .units import check_interval, parse_bytes, parse_duration
 
 DEFAULT_LEAD_S: Final = 60.0
@@ -104,6 +104,7 @@ Variable = Annotated[str, StringConstraints(pattern=_VARIABLE)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
+CheckSetting = Literal[False, "off"] | dict[str, float]  # an unquoted off is false in YAML
 
 
 class _Section(BaseModel):
@@ -151,7 +152,7 @@ class RestartRules(_Section):
 
 
 class Health(_Section):
-    """The checks before ranks start."""
+    """The checks before ranks start. ``checks`` holds other limits of single ones, or ``off``."""
 
     preflight: Literal["default", "off"] = "default"
     site_command: Line | None = None
@@ -159,12 +160,21 @@ class Health(_Section):
     budget: Seconds = 30.0
     min_free_disk: Bytes = 64 * 1024**2
     min_free_memory: Bytes = 64 * 1024**2
+    checks: Annotated[dict[str, CheckSetting], AfterValidator(check_checks)] = {}
+    mounts: list[Line] = []
+    xid_table: Line | None = None
 
 
 class SecretFile(_Section):
     """A file whose content a variable gets when ranks start; it is read nowhere else."""
 
     file: Line
+
+
+class SiteFile(_Section):
+    """What a site, or a user for all runs, wants otherwise where a spec says nothing."""
+
+    health: Health = Health()
 
 
 class JobSpec(_Section):

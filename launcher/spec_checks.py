@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeVar
 
 _SECRET_ENDINGS: Final = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|(API|ACCESS|PRIVATE|SECRET)_?KEY)$",
@@ -67,3 +67,29 @@ def check_env(env: dict[str, str]) -> dict[str, str]:
     if faults:
         raise NamedFaults(faults)
     return env
+
+
+CheckSettings = TypeVar("CheckSettings", bound=Mapping[str, object])
+
+
+def check_checks(settings: CheckSettings) -> CheckSettings:
+    """Checks and their limits are known by name; asks for their list only when one is named."""
+    if not settings:
+        return settings
+    from relight.resilience.health.catalogue import all_checks
+
+    known = {check.name: [limit.name for limit in check.limits] for check in all_checks()}
+    faults = []
+    for name, setting in settings.items():
+        if name not in known:
+            faults.append(f"health.checks.{name}: no such check; `relight preflight --list`")
+        elif isinstance(setting, Mapping):
+            faults += [
+                f"health.checks.{name}.{limit}: no limit of this check; it has "
+                f"{', '.join(known[name]) or 'none'}"
+                for limit in setting
+                if limit not in known[name]
+            ]
+    if faults:
+        raise NamedFaults(faults)
+    return settings

@@ -6,13 +6,14 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from relight.errors import UsageError
 
-from .spec import JobSpec
+from .defaults import default_files, with_defaults
+from .spec import JobSpec, SiteFile
 from .spec_checks import NamedFaults
 from .yaml_lines import Lines, YamlFault, read_yaml
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_FILE_BYTES: Final = 1024**2
+Model = TypeVar("Model", JobSpec, SiteFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,16 @@ def load_spec(path: Path) -> tuple[JobSpec, str]:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text: it is not a spec") from error
-    return parse_spec(text, str(path)), text
+    return with_defaults(parse_spec(text, str(path)), load_defaults()), text
+
+
+def load_defaults() -> list[SiteFile]:
+    """What the site, and then the user, wants for all runs.
+
+    Raises:
+        SpecError: one of the two files is wrong.
+    """
+    return [_parse(SiteFile, place.read_text(), str(place)) for place in default_files()]
 
 
 def parse_spec(text: str, source: str) -> JobSpec:
@@ -67,14 +78,19 @@ def parse_spec(text: str, source: str) -> JobSpec:
     Raises:
         SpecError: something in it is wrong.
     """
+    return _parse(JobSpec, text, source)
+
+
+def _parse(model: type[Model], text: str, source: str) -> Model:
     try:
         value, lines = read_yaml(text)
     except YamlFault as fault:
         raise SpecError(source, [Fault(fault.line, str(fault))]) from fault
     if not isinstance(value, dict):
-        raise SpecError(source, [Fault(1, "expected keys such as `command: ...` at the top level")])
+        key = next(iter(model.model_fields))
+        raise SpecError(source, [Fault(1, f"expected keys such as `{key}: ...` at the top level")])
     try:
-        return JobSpec.model_validate(value)
+        return model.model_validate(value)
     except ValidationError as error:
         faults = [fault for details in error.errors() for fault in _faults(details, lines)]
         raise SpecError(source, faults) from error

@@ -21,6 +21,7 @@ _VERBS: Final = {
     "logs": "Print what a run's ranks have written.",
     "cancel": "End a run for good.",
     "ckpt": "Look at a run's checkpoints.",
+    "preflight": "Look at nodes: of a run, or this one.",
     "nodes": "Look at what is known against nodes, and change it.",
     "schema": "Print the JSON Schema of job.yaml.",
 }

@@ -1,0 +1,115 @@
+"""``relight preflight``: looks at nodes by hand, and lists what is looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from relight.resilience.health.check import Check
+from relight.resilience.health.result import NodeReport, Outcome
+from relight.resilience.messages import EXIT_FAILED
+
+from ..runs import find_run
+
+_FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
+
+
+@click.command("preflight")
+@click.argument("run", required=False)
+@click.option("--list", "as_list", is_flag=True, help="List the checks instead.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Where checkpoints would go; the current directory by default.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str | None, as_list: bool, directory: Path, as_json: bool) -> None:
+    """Look at the nodes that RUN holds now, or at this machine; exit 1 when something is bad."""
+    if as_list:
+        _list(as_json)
+    elif run is None:
+        _here(directory, as_json)
+    else:
+        _nodes_of(run, as_json)
+
+
+def _list(as_json: bool) -> None:
+    from relight.resilience.health.catalogue import all_checks
+
+    checks = all_checks()
+    if as_json:
+        click.echo(json.dumps([_described(check) for check in checks]))
+        return
+    for check in checks:
+        click.echo(f"{check.name}  (at worst {check.worst}, about {check.typical_s:g} s)")
+        click.echo(f"    reads: {check.reads}\n    good:  {check.threshold}")
+        for limit in check.limits:
+            click.echo(f"    limit: {limit.name} = {limit.default:g} {limit.unit}")
+
+
+def _described(check: Check) -> dict[str, object]:
+    return {
+        "name": check.name,
+        "reads": check.reads,
+        "threshold": check.threshold,
+        "worst": check.worst,
+        "fault": check.fault,
+        "typical_s": check.typical_s,
+        "timeout_s": check.timeout_s,
+        "limits": {limit.name: limit.default for limit in check.limits},
+    }
+
+
+def _here(directory: Path, as_json: bool) -> None:
+    from ..preflight import examine_here
+
+    report = examine_here(directory)
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        for result in report.results:
+            click.echo(f"{result.check:18} {result.outcome:9} {result.evidence}")
+    bad = any(result.outcome in _FAILURES for result in report.results)
+    click.get_current_context().exit(EXIT_FAILED if bad else 0)
+
+
+def _nodes_of(run: str, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from relight.resilience.health.compare import compare
+    from relight.resilience.health.verdict import judge
+
+    from ..preflight import examination
+
+    reports: dict[str, NodeReport | None] = {}
+    console = Console(stderr=True)
+    with examination(find_run(run)) as looking, Progress(console=console) as progress:
+        bar = progress.add_task("nodes", total=len(looking.nodes))
+        reports = dict.fromkeys(looking.nodes)
+        for report in looking.reports():
+            reports[report.node] = report
+            progress.advance(bar)
+            if not as_json:
+                click.echo(_line(report))
+    judgement = judge(compare(reports), looking.config.health.on_unknown)
+    if as_json:
+        answer = {"bad": judgement.bad, "job_fault": judgement.job_fault}
+        nodes = {node: report and report.to_json() for node, report in reports.items()}
+        click.echo(json.dumps({**answer, "warnings": judgement.warnings, "nodes": nodes}))
+    else:
+        fault = judgement.job_fault
+        click.echo("\n".join([*([f"FAIL_JOB {fault}"] if fault else []), *judgement.warnings]))
+        for node, evidence in judgement.bad.items():
+            click.echo(f"FAIL_NODE {node}: {evidence}")
+    failed = bool(judgement.bad or judgement.job_fault)
+    click.get_current_context().exit(EXIT_FAILED if failed else 0)
+
+
+def _line(report: NodeReport) -> str:
+    worst = [result for result in report.results if result.outcome in _FAILURES]
+    said = "; ".join(f"{result.check}: {result.evidence}" for result in worst)
+    return f"{report.node}: {said or 'no fault'} ({report.seconds:.1f} s)"

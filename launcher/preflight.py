@@ -1,0 +1,103 @@
+"""Checks of nodes by hand: of this one, or of those that a run holds now."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from relight.errors import UsageError
+from relight.resilience.config import RunConfig
+from relight.resilience.health.check import Candidate
+from relight.resilience.health.collect import read_reports
+from relight.resilience.health.preflight import examine, node_name
+from relight.resilience.health.result import NodeReport
+from relight.resilience.supervise.cluster import StepRequest
+
+from .clusters.slurm import commands
+from .clusters.slurm.client import SlurmClient
+from .defaults import with_defaults
+from .plan import plan
+from .presence import read_facts
+from .report import Presence
+from .run_creation import submitter
+from .runs import StoredRun
+from .spec import Checkpoint, JobSpec
+from .spec_file import load_defaults
+
+_LAUNCH_S: Final = 10.0
+_POLL_S: Final = 0.1
+
+
+def examine_here(directory: Path) -> NodeReport:
+    """This node's report, as if a run were to save its checkpoints in ``directory``.
+
+    Raises:
+        SpecError: a file with defaults is wrong.
+    """
+    spec = JobSpec(command=["true"], checkpoint=Checkpoint(directory=str(directory.absolute())))
+    config = plan(with_defaults(spec, load_defaults()), submitter("preflight"), "local").config
+    return examine(Candidate(node_name(), config, 0.0), time.time())
+
+
+@dataclass(slots=True)
+class Examination:
+    """A step on a run's nodes, and what has come of it so far."""
+
+    config: RunConfig
+    nodes: tuple[str, ...]
+    out_dir: Path
+    process: subprocess.Popen[bytes]
+
+    def reports(self) -> Iterator[NodeReport]:
+        """Each node's report as it comes, until all are there, the step ends, or time is over."""
+        missing = set(self.nodes)
+        deadline = time.monotonic() + self.config.health.budget_s + _LAUNCH_S
+        over = False
+        while missing and not over:
+            over = self.process.poll() is not None or time.monotonic() > deadline
+            for node, report in read_reports(self.out_dir, sorted(missing)).items():
+                if report is not None:
+                    missing.discard(node)
+                    yield report
+            time.sleep(0 if over else _POLL_S)
+
+
+@contextmanager
+def examination(run: StoredRun) -> Iterator[Examination]:
+    """Begin to look at the nodes of a run under Slurm; the step ends with the context.
+
+    Raises:
+        UsageError: the run holds no nodes now.
+        ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
+    """
+    facts = read_facts(run)
+    if facts.cluster != "slurm" or facts.presence is not Presence.RUNNING or not facts.job_id:
+        raise UsageError(
+            f"run {run.run_id} holds no nodes now; `relight preflight` alone looks at this one"
+        )
+    nodes = SlurmClient().job(facts.job_id).nodes
+    out_dir = run.folder.root / "preflight" / str(time.time_ns())
+    out_dir.mkdir(parents=True)
+    program = (sys.executable, "-m", "relight.resilience.health.preflight")
+    request = StepRequest(
+        name="preflight",
+        nodes=nodes,
+        tasks_per_node=1,
+        cpus_per_task=1,
+        argv=(*program, str(run.folder.root), str(out_dir), str(time.time()), *nodes),
+        env={},
+        output=out_dir / "step.log",
+    )
+    srun, *options = commands.step(request, None)
+    argv = [srun, f"--jobid={facts.job_id}", *options]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield Examination(run.plan.config, nodes, out_dir, process)
+        finally:
+            process.terminate()

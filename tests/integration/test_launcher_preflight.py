@@ -1,0 +1,108 @@
+"""``relight preflight``: the list, this machine, and the nodes of a run behind a fake Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relight.resilience.health.catalogue import CHECKS
+
+DATA = Path(__file__).parents[1] / "data" / "slurm"
+RELIGHT = Path(sys.executable).with_name("relight")
+JOB = "JobId=4242 JobName=hi UserId=me(1) JobState=RUNNING Reason=None Restarts=0 NodeList=n[1-2]\n"
+# In the place of srun: the program that follows "--", once as each node.
+SRUN = """#!/bin/bash
+while [ "$1" != -- ]; do echo "$1" >> "$FAKE_SLURM/srun.options"; shift; done
+shift
+for node in n1 n2; do RELIGHT_NODE=$node "$@"; done
+"""
+
+Relight = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    (folder / "sbatch.out").write_text("Submitted batch job 4242\n")
+    (folder / "squeue.out").write_text("4242|RUNNING|None\n")
+    (folder / "scontrol.out").write_text(JOB)
+    return folder
+
+
+@pytest.fixture
+def relight(tmp_path: Path, fake: Path) -> Relight:
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "srun").write_text(SRUN)
+    (bin_dir / "srun").chmod(0o755)
+    path = f"{bin_dir}:{DATA / 'fake' / 'bin'}:{os.environ['PATH']}"
+    env = {**os.environ, "RELIGHT_HOME": str(tmp_path), "FAKE_SLURM": str(fake), "PATH": path}
+
+    def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [RELIGHT, *arguments], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def submit(relight: Relight, tmp_path: Path, command: str) -> str:
+    spec = tmp_path / "job.yaml"
+    spec.write_text(f"name: hi\ncommand: [echo]\nhealth: {{site_command: '{command}'}}\n")
+    run_id: str = json.loads(relight("submit", "--json", str(spec)).stdout)["run_id"]
+    return run_id
+
+
+def test_the_list(relight: Relight) -> None:
+    listed = json.loads(relight("preflight", "--list", "--json").stdout)
+    assert [check["name"] for check in listed] == [check.name for check in CHECKS]
+    assert {"reads", "threshold", "worst", "typical_s", "limits"} <= set(listed[0])
+    assert "limit: per_cpu = 1.5" in relight("preflight", "--list").stdout
+
+
+def test_this_machine(relight: Relight, tmp_path: Path) -> None:
+    target = tmp_path / "checkpoints"
+    report = json.loads(relight("preflight", "--json", "--directory", str(target)).stdout)
+    outcomes = {result["check"]: result["outcome"] for result in report["results"]}
+    assert outcomes["disk"] == "PASS"
+    assert target.is_dir()
+
+
+def test_this_machine_when_it_is_bad(relight: Relight, tmp_path: Path) -> None:
+    (tmp_path / "relight.yaml").write_text("health: {min_free_memory: 4096TB}\n")
+    said = relight("preflight", "--directory", str(tmp_path / "c"), code=1).stdout
+    assert "memory             FAIL_NODE" in said
+
+
+def test_the_nodes_of_a_run(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    run = submit(relight, tmp_path, 'test "$RELIGHT_NODE" != n2')
+    done = relight("preflight", run, code=1)
+    assert "n1: no fault" in done.stdout
+    assert "FAIL_NODE n2: site_command: test" in done.stdout
+    assert "--jobid=4242" in (fake / "srun.options").read_text()
+    answer = json.loads(relight("preflight", run, "--json", code=1).stdout)
+    assert list(answer["bad"]) == ["n2"]
+    assert set(answer["nodes"]) == {"n1", "n2"}
+
+
+def test_nodes_that_do_not_answer_are_unclear(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    run = submit(relight, tmp_path, "true")
+    (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexit 1\n")
+    answer = json.loads(relight("preflight", run, "--json").stdout)
+    assert answer["bad"] == {}
+    assert "no report came" in json.dumps(answer["warnings"])
+
+
+def test_a_run_that_holds_no_nodes(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    run = submit(relight, tmp_path, "true")
+    (fake / "squeue.out").write_text("4242|PENDING|Resources\n")
+    assert "holds no nodes now" in relight("preflight", run, code=2).stderr
