@@ -25,6 +25,11 @@ class RunFolder:
         return self.root / "job.sh"
 
     @property
+    def rules(self) -> Path:
+        """The table of causes that this run decides by."""
+        return self.root / "rules.json"
+
+    @property
     def cancelled(self) -> Path:
         """Exists once somebody has cancelled the run: nothing may be restarted after that."""
         return self.root / "CANCELLED"

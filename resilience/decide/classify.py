@@ -2,74 +2,72 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from .causes import FaultCause
 from .events import RankExited, RankLost
+from .rules import Blame, Budget, Rule, first_match
 
-_CRASH_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE"})
-_TAIL_RULES: Final = (
-    (re.compile(r"No space left on device|Disk quota exceeded"), FaultCause.DISK_FULL),
-    (
-        re.compile(r"^(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|NameError)\b"),
-        FaultCause.USER_ERROR,
-    ),
-)
-# A peer that merely lost its partner says so. It reports a fault, it did not make it.
-_CASCADE: Final = re.compile(
-    r"Connection closed by|Connection reset by peer|Broken pipe|ncclRemoteError"
-    r"|Watchdog caught collective operation timeout|NCCL communicator was aborted"
-    r"|MPI_ERR_PROC_FAILED|gloo.*(timed out|timeout|EnforceNotMet)"
-)
+_QUOTED: Final = 200  # characters of the line that proves a cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The root of a generation's failure, with what proves it."""
+    """The root of a generation's failure, with what proves it and the rule that says so."""
 
     cause: FaultCause
     rank: int | None
     node: str | None
     evidence: str
     tail: tuple[str, ...] = ()
+    signalled: bool = False
     cascade: bool = False  # the reporter only noticed that somebody else had failed
+    blame: Blame = Blame.NONE
+    budget: Budget = Budget.COUNTED
+    advice: str = ""
 
     @property
     def weight(self) -> int:
-        """How near to the root: a lost node, a killed rank, a rank's own error, an echo."""
+        """How near to the root: a bad node, a lost one, a killed rank, its own error, an echo."""
+        if self.cascade:
+            return 0
+        if self.blame is Blame.NODE:
+            return 4
         if self.cause is FaultCause.NODE_SUSPECT:
             return 3
-        if self.cause in (FaultCause.KILLED, FaultCause.CRASHED):
-            return 2
-        return 0 if self.cascade else 1
+        return 2 if self.signalled else 1
 
 
-def fault_of_exit(event: RankExited) -> Fault:
+def fault_of_exit(event: RankExited, rules: Sequence[Rule]) -> Fault:
     """The cause of one rank's end, from its exit status and its last lines."""
-    if event.signal is not None:
-        cause = FaultCause.CRASHED if event.signal in _CRASH_SIGNALS else FaultCause.KILLED
-        evidence = f"rank {event.rank} on {event.node} was ended by {event.signal}"
+    how = f"ended by {event.signal}" if event.signal else f"exited with code {event.code}"
+    seen = f"rank {event.rank} on {event.node} {how}"
+    match = first_match(rules, event)
+    if match is None:
         return Fault(
-            cause=cause, rank=event.rank, node=event.node, evidence=evidence, tail=event.tail
+            cause=FaultCause.EXITED if event.signal is None else FaultCause.KILLED,
+            rank=event.rank,
+            node=event.node,
+            evidence=seen,
+            tail=event.tail,
+            signalled=event.signal is not None,
         )
+    rule = match.rule
+    quoted = f": {match.line.strip()[:_QUOTED]}" if match.line is not None else ""
     return Fault(
-        cause=_cause_of_tail(event),
+        cause=rule.cause,
         rank=event.rank,
         node=event.node,
-        evidence=f"rank {event.rank} on {event.node} exited with code {event.code}",
+        evidence=f"{rule.cause.value} (rule {rule.id}): {seen}{quoted}",
         tail=event.tail,
-        cascade=any(_CASCADE.search(line) for line in event.tail),
+        signalled=event.signal is not None,
+        cascade=rule.cascade,
+        blame=rule.blame,
+        budget=rule.budget,
+        advice=rule.advice,
     )
-
-
-def _cause_of_tail(event: RankExited) -> FaultCause:
-    for line in reversed(event.tail):
-        for pattern, cause in _TAIL_RULES:
-            if pattern.search(line):
-                return cause
-    return FaultCause.EXITED
 
 
 def fault_of_loss(event: RankLost) -> Fault:

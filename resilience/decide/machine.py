@@ -19,6 +19,8 @@ from .actions import (
     StopRanks,
     Withdraw,
 )
+from .blame import judge
+from .budgets import charge_attempt
 from .causes import FaultCause, StopCause
 from .classify import Fault, fault_of_exit, fault_of_loss, root
 from .events import (
@@ -42,6 +44,7 @@ from .events import (
     StopRequested,
 )
 from .policy import Policy
+from .rules import Budget
 from .state import Phase, State, Stop
 from .ways_back import (
     EXIT_DONE,
@@ -49,15 +52,18 @@ from .ways_back import (
     EXIT_RESTART,
     EXIT_STOP,
     Decision,
+    cause_of_fault,
     cause_text,
     come_back,
     exclude,
     finish,
     leave,
+    out_of_budget,
     start,
 )
 
 _RANKS_ALIVE: Final = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
+_UNDER_WAY: Final = (Phase.PREFLIGHT, *_RANKS_ALIVE, Phase.PROBING)
 
 
 def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
@@ -107,12 +113,15 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
 
 
 def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: float) -> Decision:
-    vanished = state.phase is Phase.RUNNING  # its supervisor ended without a word
+    if state.phase in _UNDER_WAY:  # the last supervisor ended without a word
+        state = charge_attempt(state)
     begun = State(
         excluded=state.excluded,
         committed_step=max(state.committed_step, event.committed_step),
         failures=state.failures,
-        idle_restarts=state.idle_restarts + (1 if vanished else 0),
+        idle_restarts=state.idle_restarts,
+        node_failures=state.node_failures,
+        marks=state.marks,
         first_started=now if state.first_started is None else state.first_started,
         attempt=event.attempt,
         batch_node=event.batch_node,
@@ -126,6 +135,10 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         begun, actions = exclude(
             begun, {event.lost_batch_node: evidence}, FaultCause.NODE_DOWN.value
         )
+    spent = out_of_budget(begun, policy, now)
+    if spent is not None:
+        begun, more = finish(begun, Outcome.STOPPED, EXIT_STOP, FaultCause.NO_PROGRESS.value, spent)
+        return begun, (*actions, *more)
     if policy.preflight:
         order = RunPreflight(
             nodes=begun.healthy, reason="no rank starts on a node nobody looked at"
@@ -154,7 +167,9 @@ def _preflight_finished(
 def _ranks_started(state: State, event: RanksStarted) -> Decision:
     if state.phase is not Phase.STARTING or event.generation != state.generation:
         return state, ()
-    return replace(state, phase=Phase.RUNNING), ()
+    # What the last attempt had saved completely may have become valid only now.
+    restored = -1 if event.restored_step is None else event.restored_step
+    return replace(_progressed(state, restored), phase=Phase.RUNNING), ()
 
 
 def _start_failed(state: State, event: StartFailed) -> Decision:
@@ -177,7 +192,7 @@ def _rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
         return _rank_done(state, event.rank, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
         return state, ()
-    fault = fault_of_exit(event)
+    fault = fault_of_exit(event, policy.rules)
     if event.code == EXIT_RESTART:
         fault = replace(fault, cause=FaultCause.SELF_STOPPED)
     failed = replace(state, fault=root(state.fault, fault))
@@ -224,9 +239,14 @@ def _ranks_hung(state: State, event: RanksHung) -> Decision:
 
 
 def _checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:
-    if event.step <= state.committed_step:
-        return state, ()
-    return replace(state, committed_step=event.step, failures=0, idle_restarts=0), ()
+    return _progressed(state, event.step), ()
+
+
+def _progressed(state: State, step_: int) -> State:
+    if step_ <= state.committed_step:
+        return state
+    moved = replace(state, committed_step=step_)
+    return replace(moved, failures=0, idle_restarts=0, node_failures=0)
 
 
 def _checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
@@ -238,6 +258,7 @@ def _checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
         rank=None,
         node=None,
         evidence=f"checkpoint {event.step}: {event.reason}",
+        budget=Budget.FREE,
     )
     if state.phase is Phase.STOPPING:
         return replace(state, fault=fault), (aside,)
@@ -301,12 +322,16 @@ def _ranks_lingered(state: State, event: RanksLingered) -> Decision:
 def _ranks_stopped(state: State, policy: Policy, now: float) -> Decision:
     if state.phase is not Phase.STOPPING:
         return state, ()
+    state, guilty = judge(state, policy)
+    state, excluded = exclude(state, guilty, cause_of_fault(state))
     if state.stop is not None and state.stop.cause is not StopCause.SIGNALLED:
-        return leave(state, policy, now)
-    if state.suspects:
+        state, more = leave(state, policy, now)
+    elif state.suspects:
         order = ProbeNodes(nodes=state.suspects, reason="a node is blamed on evidence only")
-        return replace(state, phase=Phase.PROBING), (order,)
-    return come_back(state, policy, now)
+        state, more = replace(state, phase=Phase.PROBING), (order,)
+    else:
+        state, more = come_back(state, policy, now)
+    return state, (*excluded, *more)
 
 
 def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) -> Decision:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .rules import Rule
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """``failures`` and ``no_progress`` (restarts of any cause) count since the last checkpoint."""
+    """All counts are since the last checkpoint.
+
+    ``failures`` of the program, ``no_progress``: restarts of any cause but the loss of a node,
+    ``node_failures``: restarts because a node was found guilty. ``rules``: what a cause is.
+    """
 
     nodes: int
     tasks_per_node: int
@@ -16,9 +22,11 @@ class Policy:
     restart: Literal["auto", "successor", "requeue", "never"] = "auto"
     failures: int = 3
     no_progress: int = 3
+    node_failures: int = 10
     walltime_s: float | None = None
     backoff_base_s: float = 1.0
     backoff_max_s: float = 600.0
+    rules: tuple[Rule, ...] = ()
 
     @property
     def world_size(self) -> int:

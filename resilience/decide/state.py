@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .causes import StopCause
+from .causes import FaultCause, StopCause
 from .classify import Fault
 
 
@@ -47,7 +47,9 @@ class State:
     excluded: tuple[Exclusion, ...] = ()
     committed_step: int = -1
     failures: int = 0  # since the committed step moved
-    idle_restarts: int = 0  # likewise, of any cause
+    idle_restarts: int = 0  # likewise, of any cause but a guilty node
+    node_failures: int = 0  # likewise, by guilty nodes
+    marks: frozenset[tuple[str, FaultCause]] = frozenset()  # weak evidence against nodes
     first_started: float | None = None
 
     attempt: str = ""

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from .actions import Action, ExcludeNode, Finish, Outcome, RequestAllocation, StartRanks
-from .causes import FaultCause, StopCause
+from .budgets import budget_of, charge, charge_attempt, overdrawn
+from .causes import StopCause
 from .policy import Policy
+from .rules import Budget
 from .state import Exclusion, Phase, State
 
 EXIT_DONE: Final = 0
@@ -32,20 +34,18 @@ def come_back(state: State, policy: Policy, now: float) -> Decision:
     if state.stop is not None:  # a bare signal: the job itself goes on
         reason = f"saved on a signal; the allocation is still ours ({state.stop.evidence})"
         return start(replace(state, stop=None), policy, now, reason)
-    free = any(node in state.excluded_nodes for node in state.suspects)
-    free = free or (state.fault is not None and state.fault.cause is FaultCause.CHECKPOINT_DAMAGED)
-    state = replace(
-        state,
-        failures=state.failures + (0 if free else 1),
-        idle_restarts=state.idle_restarts + 1,
-    )
-    if state.failures > policy.failures:
-        reason = f"{state.failures} failures without a newer checkpoint; last: {_reasons(state)}"
+    budget = budget_of(state)
+    state = charge(state, budget)
+    spent = overdrawn(state, budget, policy)
+    if spent is not None:
+        reason = f"{spent}; last: {_reasons(state)}{_advice(state)}"
+        if budget is Budget.STOP:
+            return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
         return finish(state, Outcome.FAILED, EXIT_FAILED, cause_text(state), reason)
-    stopped = _out_of_budget(state, policy, now)
+    stopped = out_of_budget(state, policy, now)
     if stopped is not None:
         return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
-    delay_s = 0.0 if free else policy.backoff_s(state.failures)
+    delay_s = 0.0 if budget is Budget.NODE else policy.backoff_s(state.idle_restarts)
     return start(state, policy, now, f"restart in the allocation: {_reasons(state)}", delay_s)
 
 
@@ -78,7 +78,8 @@ def leave(state: State, policy: Policy, now: float) -> Decision:
     if outcome is Outcome.INTERRUPTED:
         reason = f"nobody said why, so nothing is restarted on our word ({state.stop.evidence})"
         return finish(state, outcome, EXIT_RESTART, state.stop.cause.value, reason)
-    return move(state, policy, now, f"{state.stop.cause.value}: {state.stop.evidence}")
+    reason = f"{state.stop.cause.value}: {state.stop.evidence}"
+    return move(charge_attempt(state), policy, now, reason)
 
 
 def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
@@ -90,16 +91,19 @@ def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
             cause_text(state),
             f"restart.mode is never; {reason}",
         )
-    stopped = _out_of_budget(state, policy, now)
+    stopped = out_of_budget(state, policy, now)
     if stopped is not None:
         return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
     order = RequestAllocation(exclude=state.excluded_nodes, reason=reason)
     return replace(state, phase=Phase.MOVING), (order,)
 
 
-def _out_of_budget(state: State, policy: Policy, now: float) -> str | None:
+def out_of_budget(state: State, policy: Policy, now: float) -> str | None:
     if state.idle_restarts > policy.no_progress:
         return f"{state.idle_restarts} restarts and no newer checkpoint; last: {_reasons(state)}"
+    if state.node_failures > policy.node_failures:
+        lost = f"{state.node_failures} restarts because of nodes and no newer checkpoint"
+        return f"{lost}; last: {_reasons(state)}"
     if policy.walltime_s is not None and state.first_started is not None:
         spent_s = now - state.first_started
         if spent_s > policy.walltime_s:
@@ -132,9 +136,17 @@ def finish(
 def cause_text(state: State) -> str:
     if state.stop is not None and state.stop.cause is not StopCause.SIGNALLED:
         return state.stop.cause.value
+    return cause_of_fault(state)
+
+
+def cause_of_fault(state: State) -> str:
     if state.fault is not None:
         return state.fault.cause.value
     return "preflight" if state.excluded else "unknown"
+
+
+def _advice(state: State) -> str:
+    return f"; {state.fault.advice}" if state.fault is not None and state.fault.advice else ""
 
 
 def _reasons(state: State) -> str:

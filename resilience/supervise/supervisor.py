@@ -51,6 +51,7 @@ from ..decide.events import (
 from ..decide.machine import step
 from ..decide.policy import Policy
 from ..decide.replay import replay
+from ..decide.rules import Rule
 from ..decide.state import Phase, State
 from ..health.exclusion import record_exclusion
 from ..messages import Message, number
@@ -61,6 +62,7 @@ from .nodes import probe, run_preflight
 from .pace import Pace
 from .ranks import Ranks
 from .reasons_to_stop import ReasonsToStop, cancelled
+from .rules_file import run_rules
 from .save_and_stop import save_and_stop
 from .saves import Saves
 from .standing import Standing, read_verdict, write_progress, write_verdict
@@ -69,7 +71,7 @@ _log: Final = logging.getLogger(__name__)
 _TICK_S: Final = 1.0
 
 
-def policy_of(config: RunConfig) -> Policy:
+def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
     """The machine's limits, from the run's configuration."""
     return Policy(
         nodes=config.nodes,
@@ -79,6 +81,7 @@ def policy_of(config: RunConfig) -> Policy:
         failures=config.restart.failures,
         no_progress=config.restart.no_progress,
         walltime_s=config.restart.walltime_s,
+        rules=rules,
     )
 
 
@@ -108,7 +111,7 @@ class Supervisor:
         self._config = config
         self._cluster = cluster
         self._folder = RunFolder(config.run_dir)
-        self._policy = policy_of(config)
+        self._policy = policy_of(config, run_rules(self._folder))
         self._allocation: Allocation = cluster.allocation()
         records = read_journals(self._folder.journals)
         self._state: State = replay(

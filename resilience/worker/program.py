@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from .memory import oom_kills
 from .standby import Standby
 
 _TAIL_BYTES: Final = 8192
@@ -54,6 +55,7 @@ class Program:
         self._ended_by_us = False
         self._spared: int | None = None
         self.env = env  # without the secrets
+        self._oom_kills = oom_kills()
         log.parent.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -112,6 +114,8 @@ class Program:
 
     def _end(self, status: int, max_rss_bytes: int) -> dict[str, object]:
         code = os.waitstatus_to_exitcode(status)
+        if code != 0 and oom_kills() > self._oom_kills:
+            self._note_lack_of_memory(max_rss_bytes)
         return {
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
@@ -119,6 +123,14 @@ class Program:
             "tail": tail(self._log),
             "max_rss_bytes": max_rss_bytes,
         }
+
+    def _note_lack_of_memory(self, max_rss_bytes: int) -> None:
+        """The kernel's reason, where people and the table of causes look for it."""
+        with self._log.open("ab") as output:
+            output.write(
+                b"\nrelight: oom_kill: the kernel ended a process of this rank for lack of memory; "
+                b"the program itself held at most %.1f GiB\n" % (max_rss_bytes / 1024**3)
+            )
 
 
 def _warm(

@@ -401,7 +401,9 @@ def test_the_wall_time_of_the_whole_run_is_capped() -> None:
 
 
 def test_what_was_learned_outlives_the_attempt() -> None:
-    state, _ = tell([attempt("n1", "n2", "n3"), PreflightFinished(bad={"n1": "bad"}), started()])
+    saved = CheckpointCommitted(step=5, generation=1)
+    bad = PreflightFinished(bad={"n1": "bad"})
+    state, _ = tell([attempt("n1", "n2", "n3"), bad, started(), saved])
     state, actions = tell([attempt("n2", "n3", name="7.1")], state=state)
     assert state.excluded_nodes == ("n1",)
     assert state.idle_restarts == 1, "its supervisor vanished while ranks ran"

@@ -1,0 +1,35 @@
+"""When a fault makes a node one to avoid. Pure.
+
+Evidence that names the node is enough at once. Weaker evidence marks it: a second time on the same
+node speaks against the node, unless the same has been seen elsewhere, for then it is the program.
+A mark never costs the allocation: without a node to take its place the marked one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .classify import Fault
+from .policy import Policy
+from .rules import Blame
+from .state import State
+
+
+def judge(state: State, policy: Policy) -> tuple[State, Mapping[str, str]]:
+    """The state with the mark that the fault leaves, and the node it condemns, with evidence."""
+    fault = state.fault
+    if fault is None or fault.node is None or fault.cascade or fault.blame is Blame.NONE:
+        return state, {}
+    if fault.blame is Blame.NODE:
+        return state, {fault.node: fault.evidence}
+    mark = (fault.node, fault.cause)
+    if mark not in state.marks:
+        return replace(state, marks=state.marks | {mark}), {}
+    if _seen_elsewhere(state, fault) or len(state.healthy) <= policy.nodes:
+        return state, {}
+    return state, {fault.node: f"the second time there and nowhere else: {fault.evidence}"}
+
+
+def _seen_elsewhere(state: State, fault: Fault) -> bool:
+    return any(node != fault.node and cause is fault.cause for node, cause in state.marks)

@@ -1,0 +1,73 @@
+"""What the exit and the last lines of a rank say about the cause of its end, as a table of rules.
+
+The table itself is data (``supervise/rules.yaml``, and the site's own); here is what a rule means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .causes import FaultCause
+from .events import RankExited
+
+
+class Blame(StrEnum):
+    """What a rule says of the node that the rank was on."""
+
+    NONE = "none"
+    SUSPECT = "suspect"  # twice the same there, and nowhere else, is enough to avoid the node
+    NODE = "node"  # once is enough
+
+
+class Budget(StrEnum):
+    """How often a cause may come back before the run ends; a newer checkpoint resets all counts."""
+
+    COUNTED = "counted"  # restart.failures
+    FREE = "free"  # as long as restart.no_progress allows
+    ONCE = "once"  # it is likely to come back
+    START_UP = "start-up"  # once as long as nothing was ever saved, then counted
+    STOP = "stop"  # a restart would be in vain
+    NODE = "node"  # follows from the evidence, never from a rule: a node was found guilty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Fits when each condition that it has is met: one of ``lines``, ``signals``, ``codes``."""
+
+    id: str
+    cause: FaultCause
+    lines: tuple[re.Pattern[str], ...] = ()
+    signals: tuple[str, ...] = ()
+    codes: tuple[int, ...] = ()
+    blame: Blame = Blame.NONE
+    cascade: bool = False  # the rank only noticed that somebody else had failed
+    budget: Budget = Budget.COUNTED
+    advice: str = ""  # to the user, for when the run ends by it
+
+    def line(self, tail: Iterable[str]) -> str | None:
+        """The first line that fits."""
+        return next((line for line in tail if any(p.search(line) for p in self.lines)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A rule that fits, and the line that proves it, if a line does."""
+
+    rule: Rule
+    line: str | None
+
+
+def first_match(rules: Iterable[Rule], exit_: RankExited) -> Match | None:
+    """The first rule of the table that fits: its order is its precedence."""
+    for rule in rules:
+        line = rule.line(exit_.tail)
+        if (
+            (line is not None or not rule.lines)
+            and (not rule.signals or exit_.signal in rule.signals)
+            and (not rule.codes or exit_.code in rule.codes)
+        ):
+            return Match(rule, line)
+    return None
