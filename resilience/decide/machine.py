@@ -20,7 +20,7 @@ from .actions import (
     Withdraw,
 )
 from .blame import judge
-from .budgets import charge_attempt
+from .budgets import charge, charge_attempt
 from .causes import FaultCause, StopCause
 from .classify import Fault, fault_of_exit, fault_of_loss, root
 from .events import (
@@ -67,7 +67,9 @@ _UNDER_WAY: Final = (Phase.PREFLIGHT, *_RANKS_ALIVE, Phase.PROBING)
 
 
 def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
-    """The next state and the orders that follow from ``event``."""
+    """The next state and the orders that follow from ``event``; after the end there are none."""
+    if state.phase is Phase.ENDED and not isinstance(event, AttemptStarted | CheckpointCommitted):
+        return state, ()
     match event:
         case AttemptStarted():
             return _attempt_started(state, event, policy, now)
@@ -157,6 +159,8 @@ def _preflight_finished(
         reason = f"preflight: {event.job_fault}"
         return finish(state, Outcome.FAILED, EXIT_FAILED, "preflight", reason)
     state, excluded = exclude(state, event.bad, "preflight")
+    if excluded:
+        state = charge(state, Budget.NODE)
     state, more = start(state, policy, now, "preflight is done")
     return state, (*excluded, *more)
 

@@ -23,11 +23,6 @@ EXIT_STOP: Final = 93
 
 Decision = tuple[State, tuple[Action, ...]]
 
-_END_WITHOUT_RESTART: Final = {
-    StopCause.CANCELLED: Outcome.CANCELLED,
-    StopCause.UNKNOWN: Outcome.INTERRUPTED,
-}
-
 
 def come_back(state: State, policy: Policy, now: float) -> Decision:
     """Restart inside the allocation if the budgets allow."""
@@ -72,14 +67,14 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
 def leave(state: State, policy: Policy, now: float) -> Decision:
     """The allocation ends: go on in another one, or not."""
     assert state.stop is not None
-    outcome = _END_WITHOUT_RESTART.get(state.stop.cause)
-    if outcome is Outcome.CANCELLED:
-        return finish(state, outcome, EXIT_STOP, state.stop.cause.value, state.stop.evidence)
-    if outcome is Outcome.INTERRUPTED:
-        reason = f"nobody said why, so nothing is restarted on our word ({state.stop.evidence})"
-        return finish(state, outcome, EXIT_RESTART, state.stop.cause.value, reason)
-    reason = f"{state.stop.cause.value}: {state.stop.evidence}"
-    return move(charge_attempt(state), policy, now, reason)
+    cause, evidence = state.stop.cause, state.stop.evidence
+    if cause is StopCause.CANCELLED:
+        return finish(state, Outcome.CANCELLED, EXIT_STOP, cause.value, evidence)
+    state = charge_attempt(state)
+    if cause is StopCause.UNKNOWN:
+        reason = f"nobody said why, so nothing is restarted on our word ({evidence})"
+        return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause.value, reason)
+    return move(state, policy, now, f"{cause.value}: {evidence}")
 
 
 def move(state: State, policy: Policy, now: float, reason: str) -> Decision:

@@ -57,7 +57,7 @@ from ..health.exclusion import record_exclusion
 from ..messages import Message, number
 from ..run_folder import RunFolder
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
-from .journal import JournalWriter, read_journals
+from .journal import JournalWriter, Kind, read_journals
 from .nodes import probe, run_preflight
 from .pace import Pace
 from .ranks import Ranks
@@ -164,10 +164,11 @@ class Supervisor:
                 continue
 
     async def _handle(self, event: Event) -> Finish | None:
-        self._note("event", event)
-        self._state, actions = step(self._state, event, self._policy, time.time())
+        now = time.time()
+        self._note("event", event, now)
+        self._state, actions = step(self._state, event, self._policy, now)
         for action in actions:
-            self._note("action", action)
+            self._note("action", action, now)
             if isinstance(action, Finish):
                 await self._finish(action)
                 return action
@@ -206,9 +207,9 @@ class Supervisor:
         if not task.cancelled() and task.exception() is not None:
             self._broken = task.exception()
 
-    def _note(self, kind: str, subject: Event | Action) -> None:
+    def _note(self, kind: Kind, subject: Event | Action, now: float) -> None:
         data, name = to_json(subject), type(subject).__name__
-        self._journal.write(time.time(), "event" if kind == "event" else "action", name, data)
+        self._journal.write(now, kind, name, data)
         _log.info("%s %s", name, _shown(data))
 
     # The attempt's begin and end
@@ -232,9 +233,9 @@ class Supervisor:
     async def _finish(self, order: Finish) -> None:
         await self._saves.settle()
         while not self._events.empty():
-            event = self._events.get_nowait()
-            self._note("event", event)
-            self._state, _ = step(self._state, event, self._policy, time.time())
+            event, now = self._events.get_nowait(), time.time()
+            self._note("event", event, now)
+            self._state, _ = step(self._state, event, self._policy, now)
         if order.outcome not in (Outcome.RESTARTING, Outcome.INTERRUPTED):
             write_verdict(self._folder, order, time.time())
         self._show()

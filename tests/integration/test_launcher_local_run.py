@@ -138,6 +138,10 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert 'sound": true' in run.relight("ckpt", "verify", run.folder.name, "--json")
     listed = json.loads(run.relight("ckpt", "ls", run.folder.name, "--json"))
     assert listed["checkpoints"][0] == {"step": 120, "condition": "valid", "reason": ""}
+    repeated = json.loads(run.relight("replay", run.folder.name, "--json"))
+    assert repeated["difference"] is None
+    assert repeated["actions"] >= 6
+    assert "every decision is the same again" in run.relight("replay", run.folder.name)
 
 
 def test_term_saves_and_resume_goes_on(home: Path, spec: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from promises import step
 
 from relight.resilience.decide.actions import (
     Action,
@@ -27,7 +28,6 @@ from relight.resilience.decide.events import (
     RanksStopped,
     StopRequested,
 )
-from relight.resilience.decide.machine import step
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.rules import Blame, Budget, Rule
 from relight.resilience.decide.state import Phase, State

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from promises import step
 
 from relight.resilience.decide.actions import (
     Action,
@@ -41,7 +42,6 @@ from relight.resilience.decide.events import (
     StartFailed,
     StopRequested,
 )
-from relight.resilience.decide.machine import step
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
 

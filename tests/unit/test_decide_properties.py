@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from promises import step
 
 from relight.resilience.decide.actions import (
     ExcludeNode,
@@ -34,7 +35,6 @@ from relight.resilience.decide.events import (
     StartFailed,
     StopRequested,
 )
-from relight.resilience.decide.machine import step
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
 

@@ -1,0 +1,82 @@
+"""The machine's step, with its promises looked at each time: every test of decisions uses it."""
+
+from __future__ import annotations
+
+import json
+
+from relight.resilience.decide import machine
+from relight.resilience.decide.actions import (
+    Action,
+    Finish,
+    Outcome,
+    RequestAllocation,
+    StartRanks,
+)
+from relight.resilience.decide.causes import StopCause
+from relight.resilience.decide.codec import event_from_json, to_json
+from relight.resilience.decide.events import AttemptStarted, Event
+from relight.resilience.decide.policy import Policy
+from relight.resilience.decide.state import Phase, State
+
+Decision = tuple[State, tuple[Action, ...]]
+
+
+def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
+    """As ``machine.step``.
+
+    Raises:
+        AssertionError: a promise is broken.
+    """
+    decision = machine.step(state, event, policy, now)
+    after, actions = decision
+    assert decision == machine.step(state, event, policy, now), "the same again, always"
+    assert event == event_from_json(type(event).__name__, json.loads(json.dumps(to_json(event))))
+    assert all(action.reason for action in actions), "every order says why"
+    assert after.committed_step >= state.committed_step
+    _one_authority(state, after, actions)
+    _fit_nodes(state, after, actions, policy)
+    _the_end_is_the_end(state, event, after, actions)
+    _a_cancel_is_final(event, after, actions)
+    return decision
+
+
+def _one_authority(state: State, after: State, actions: tuple[Action, ...]) -> None:
+    """Ranks here, a new allocation, or the end: never two of them."""
+    ways = [one for one in actions if isinstance(one, StartRanks | RequestAllocation | Finish)]
+    assert len(ways) <= 1
+    for way in ways:
+        if isinstance(way, StartRanks):
+            assert after.phase is Phase.STARTING
+        if isinstance(way, RequestAllocation):
+            assert after.phase is Phase.MOVING
+            assert state.phase is not Phase.MOVING, "asked for twice"
+
+
+def _fit_nodes(state: State, after: State, actions: tuple[Action, ...], policy: Policy) -> None:
+    for order in actions:
+        if isinstance(order, StartRanks):
+            assert not set(order.nodes) & set(after.excluded_nodes)
+            assert set(order.nodes) <= set(after.nodes)
+            assert 1 <= len(order.nodes) <= policy.nodes
+            assert order.generation == after.generation
+            same_attempt = state.attempt == after.attempt
+            assert not same_attempt or order.generation == state.generation + 1
+
+
+def _the_end_is_the_end(
+    state: State, event: Event, after: State, actions: tuple[Action, ...]
+) -> None:
+    finished = [action for action in actions if isinstance(action, Finish)]
+    assert not finished or (after.phase is Phase.ENDED and actions[-1] is finished[0])
+    if after.phase is Phase.ENDED:
+        assert finished or state.phase is Phase.ENDED
+    if state.phase is Phase.ENDED and not isinstance(event, AttemptStarted):
+        assert (after.phase, actions) == (Phase.ENDED, ())
+
+
+def _a_cancel_is_final(event: Event, after: State, actions: tuple[Action, ...]) -> None:
+    if after.stop is None or after.stop.cause is not StopCause.CANCELLED:
+        return
+    for action in actions:
+        assert not isinstance(action, StartRanks | RequestAllocation), event
+        assert not isinstance(action, Finish) or action.outcome is not Outcome.RESTARTING
