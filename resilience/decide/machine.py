@@ -7,7 +7,7 @@ stopped is in ``ways_back``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
 from .actions import (
     Action,
@@ -109,6 +109,8 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case AllocationRefused():
             reason = f"no new allocation: {event.reason}"
             return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
+        case _:
+            assert_never(event)
 
 
 # An attempt begins
@@ -116,7 +118,8 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
 
 def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: float) -> Decision:
     if state.phase in _UNDER_WAY:  # the last supervisor ended without a word
-        state = charge_attempt(state)
+        same = state.attempt == event.attempt
+        state = charge(state, Budget.FREE) if same else charge_attempt(state)
     begun = State(
         excluded=state.excluded,
         committed_step=max(state.committed_step, event.committed_step),
