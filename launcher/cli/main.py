@@ -18,6 +18,7 @@ _VERBS: Final = {
     "plan": "Print the script that would be sent; send nothing.",
     "status": "Say where a run stands, or list all runs.",
     "history": "Tell what happened to a run, and why.",
+    "interval": "Show how often to save, and why.",
     "replay": "Decide again what a run has decided, and compare.",
     "logs": "Print what a run's ranks have written.",
     "cancel": "End a run for good.",

@@ -43,6 +43,7 @@ from .events import (
     StartFailed,
     StopRequested,
 )
+from .past import remember
 from .policy import Policy
 from .rules import Budget
 from .state import Phase, State, Stop
@@ -68,6 +69,15 @@ _UNDER_WAY: Final = (Phase.PREFLIGHT, *_RANKS_ALIVE, Phase.PROBING)
 
 def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
     """The next state and the orders that follow from ``event``; after the end there are none."""
+    after, orders = _decide(state, event, policy, now)
+    if after is state:  # the event came too late, or too early
+        return state, orders
+    told = state.stop.cause if state.stop is not None else None
+    past = remember(state.past, event, now, failed=state.fault is not None, told=told)
+    return replace(after, past=past), orders
+
+
+def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
     if state.phase is Phase.ENDED and not isinstance(event, AttemptStarted | CheckpointCommitted):
         return state, ()
     match event:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .causes import FaultCause, StopCause
 from .classify import Fault
+from .past import Past
 
 
 class Phase(StrEnum):
@@ -51,6 +52,7 @@ class State:
     node_failures: int = 0  # likewise, by guilty nodes
     marks: frozenset[tuple[str, FaultCause]] = frozenset()  # weak evidence against nodes
     first_started: float | None = None
+    past: Past = field(default_factory=Past)
 
     attempt: str = ""
     batch_node: str = ""

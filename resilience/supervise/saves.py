@@ -25,7 +25,7 @@ from relight.storage.retention import Keep
 from ..config import RunConfig
 from ..decide.events import CheckpointCommitted, Event
 from ..messages import Message, number
-from ..worker.interval import EverySeconds, parse_interval
+from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .agreement import Agreement
 
 _log: Final = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class Saves:
         self._directory = config.checkpoint.directory
         self._keep = Keep(last=config.checkpoint.keep_last)
         interval = parse_interval(config.checkpoint.interval)
+        self._auto = config.checkpoint.interval == AUTO
         self._every_s = interval.seconds if isinstance(interval, EverySeconds) else None
         self._world_size = config.world_size
         self._emit = emit
@@ -208,12 +209,15 @@ class Saves:
         order = {"type": "stop_at", "ask": agreement.ask, "step": agreement.step}
         self._tell({**order, "reason": reason})
 
-    @property
-    def due(self) -> bool:
-        """Whether a save by the clock is due, which the supervisor decides for all ranks."""
+    def due(self, auto_s: float) -> bool:
+        """Whether a save by the clock is due, which the supervisor decides for all ranks.
+
+        ``auto_s`` is the interval for those who leave it to us.
+        """
         if self._every_s is None or self._pending or len(self.steps) < self._world_size:
             return False
-        return time.monotonic() - self._last_save >= self._every_s
+        every_s = auto_s if self._auto else self._every_s
+        return time.monotonic() - self._last_save >= every_s
 
     async def order_save(self, ranks: frozenset[int]) -> None:
         """Let all ranks save the next common step and go on."""

@@ -35,6 +35,7 @@ from ..decide.actions import (
     StopRanks,
     Withdraw,
 )
+from ..decide.cadence import cadence
 from ..decide.codec import to_json
 from ..decide.events import (
     AllocationArranged,
@@ -349,7 +350,8 @@ class Supervisor:
             await asyncio.sleep(_TICK_S)
             self._ranks.look_for_silence()
             self._look_for_hangs()
-            if self._state.phase is Phase.RUNNING and self._saves.due:
+            auto_s = cadence(self._state.past, self._config.nodes).interval_s
+            if self._state.phase is Phase.RUNNING and self._saves.due(auto_s):
                 self._spawn(self._saves.order_save(self._ranks.alive))
             await self._reasons.look(self._state.stop)
             self._show()
