@@ -142,6 +142,9 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert repeated["difference"] is None
     assert repeated["actions"] >= 6
     assert "every decision is the same again" in run.relight("replay", run.folder.name)
+    interval = json.loads(run.relight("interval", run.folder.name, "--json"))
+    assert interval["failures"] == 1, "the kill, and not the preemption"
+    assert interval["save_s"] > 0
 
 
 def test_term_saves_and_resume_goes_on(home: Path, spec: Path) -> None:
