@@ -97,6 +97,7 @@ def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             interval=checkpoint.interval,
             keep_last=checkpoint.keep.last,
             lead_s=spec.lead_s,
+            staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
         ),
         restart=RestartConfig(
             mode=restart.mode,

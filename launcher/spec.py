@@ -132,12 +132,14 @@ class Keep(_Section):
 
 class Checkpoint(_Section):
     """``directory`` defaults to ``checkpoints`` in the run folder, ``lead`` to a minute or, in a
-    short job, a quarter of the time limit."""
+    short job, a quarter of the time limit. ``staging`` is per rank (bytes)."""
 
     directory: Line | None = None
     interval: Interval = "auto"
     keep: Keep = Keep()
     lead: Seconds | None = None
+    in_background: bool = Field(default=True, alias="async")  # a keyword of Python
+    staging: Bytes = 8 * 1024**3
 
 
 class RestartRules(_Section):

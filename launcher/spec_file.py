@@ -172,4 +172,4 @@ def _known_keys(place: tuple[str | int, ...]) -> list[str]:
             continue
         kinds = (field.annotation, *get_args(field.annotation))
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
-    return sorted(model.model_fields)
+    return sorted(field.alias or name for name, field in model.model_fields.items())

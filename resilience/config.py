@@ -31,6 +31,7 @@ class CheckpointConfig:
     interval: str = "auto"  # "20 steps", "10min", "auto"
     keep_last: int = 3
     lead_s: float = 60.0  # how long before the time limit the run stops to save
+    staging_bytes: int = 8 * 1024**3  # per rank, for saves while steps go on; 0: steps wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ def save_shard(
         StateRefused: a value cannot be stored exactly; nothing was written.
         SaveFailed: the file system refused; see its `errno` and `transient`.
     """
-    started = time.monotonic()
+    started_s = time.monotonic()
     encoder = Encoder(state)
     source = Source(
         step=step,
@@ -56,10 +56,15 @@ def save_shard(
         forms=encoder.forms,
         leaves=encoder.leaves,
     )
-    path = shard_path(directory, step, incarnation, rank)
+    return save_source(directory, source, started_s)
+
+
+def save_source(directory: Path, source: Source, started_s: float) -> Receipt:
+    """The part of `save_shard` that follows the encoding. Raises SaveFailed."""
+    path = shard_path(directory, source.step, source.incarnation, source.rank)
     try:
-        make_dirs(incarnation_dir(directory, step, incarnation))
-        return _given(directory, source) or _save(directory, path, source, started)
+        make_dirs(incarnation_dir(directory, source.step, source.incarnation))
+        return _given(directory, source) or _save(directory, path, source, started_s)
     except OSError as error:
         raise SaveFailed(str(path), error) from error
 
@@ -109,7 +114,7 @@ def _known_receipts(directory: Path, source: Source) -> Iterator[Receipt]:
         yield manifest.receipts[source.rank]
 
 
-def _save(directory: Path, path: Path, source: Source, started: float) -> Receipt:
+def _save(directory: Path, path: Path, source: Source, started_s: float) -> Receipt:
     receipt_file = receipt_path(directory, source.step, source.incarnation, source.rank)
     receipt_file.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
@@ -128,7 +133,7 @@ def _save(directory: Path, path: Path, source: Source, started: float) -> Receip
         size_bytes=written.size_bytes,
         digest=written.digest,
         payload_bytes=source.payload_bytes,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - started_s,
         index_at=written.index.at,
         index_bytes=written.index.size_bytes,
         digests_at=written.digests.at,

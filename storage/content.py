@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def piece(form: Form, value: object, start: int, stop: int) -> memoryview:
     """Bytes start to stop of an array; a view of its memory where they lie in order there."""
+    if isinstance(value, memoryview):  # from a snapshot
+        return value[start:stop]
     count = max(1, int(np.prod(form.shape, dtype=np.int64)))
     width = form.size_bytes // count
     first, last = start // width, -(-stop // width)
@@ -26,6 +28,8 @@ def piece(form: Form, value: object, start: int, stop: int) -> memoryview:
 
 def gather(form: Form, leaves: Sequence[Leaf]) -> bytes | memoryview:
     """All bytes of arrays of one form, one array after the other."""
+    if isinstance(leaves[0].value, memoryview):
+        return b"".join(cast(memoryview, leaf.value) for leaf in leaves)
     if form.kind == "torch":
         from . import torch_state
 

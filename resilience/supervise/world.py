@@ -35,6 +35,7 @@ class World:
             "RELIGHT_GENERATION": str(self.generation),
             "RELIGHT_CHECKPOINT_DIR": str(config.checkpoint.directory),
             "RELIGHT_CHECKPOINT_INTERVAL": config.checkpoint.interval,
+            "RELIGHT_CHECKPOINT_STAGING": str(config.checkpoint.staging_bytes),
             "RELIGHT_RESTORE": str(self.restore) if self.restore is not None else "",
         }
 

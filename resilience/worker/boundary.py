@@ -28,7 +28,7 @@ class Boundary:
     Attributes:
         done: number of steps done.
         begun: False until the rank knows with which step it starts.
-        saved: the step of the last sound checkpoint of this rank.
+        saved: the step of the last save of this rank, None when it failed.
     """
 
     def __init__(self, every: Interval | None) -> None:
@@ -101,6 +101,10 @@ class Boundary:
         self._tried, self._tried_at_s = self.done, now_s
         if ok:
             self.saved = self.done
+
+    def save_lost(self) -> None:
+        """A save that had begun well came to nothing."""
+        self.saved = None
 
     def decide(self, now_s: float) -> Verdict:
         if self._stop_step is not None and self.done >= self._stop_step:

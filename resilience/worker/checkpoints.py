@@ -8,13 +8,14 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from relight.errors import RelightError
-from relight.storage.checkpointer import CheckpointDamaged, SaveFailed, load_shard, save_shard
+from relight.storage.checkpointer import CheckpointDamaged, SaveFailed, load_shard
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.errors import ManifestDamaged
@@ -28,6 +29,7 @@ from ..messages import EXIT_FAILED
 from .agreement import GatherAll
 from .environment import Environment
 from .line import Line
+from .saving import InBackground, Saving, Target, WhileWaiting
 from .world import World
 
 _KEEP: Final = Keep(last=3)
@@ -54,7 +56,13 @@ class Checkpoints(Protocol):
         """The state to go on from; None to start from scratch."""
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
-        """Makes this rank's part durable; False when that failed, which it has reported."""
+        """Takes the state of this moment; False when saving it failed, which it has reported."""
+
+    def settle(self) -> bool:
+        """Waits until the last save is durable; False when it failed, which it has reported."""
+
+    def close(self) -> None:
+        """Settles; there will be no more saves."""
 
 
 class NoCheckpoints:
@@ -66,6 +74,12 @@ class NoCheckpoints:
     def save(self, step: int, state: Mapping[str, object]) -> bool:
         return True
 
+    def settle(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
 
 class SupervisedCheckpoints:
     """The supervisor chooses what to restore and commits what all ranks have saved."""
@@ -76,6 +90,7 @@ class SupervisedCheckpoints:
         self._choice = environment.restore
         self._world = world
         self._line = line
+        self._saving = _way_of_saving(environment, world)
 
     def restore(self) -> Restored | None:
         try:
@@ -88,10 +103,18 @@ class SupervisedCheckpoints:
             raise SystemExit(EXIT_FAILED) from error
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
+        target = Target(self._directory, step, self._incarnation, self._world)
+        return self._saving.save(target, state, partial(self._conclude, step))
+
+    def settle(self) -> bool:
+        return self._saving.settle()
+
+    def close(self) -> None:
+        self._saving.close()
+
+    def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
         try:
-            receipt = save_shard(
-                self._directory, step, self._incarnation, self._world.rank, self._world.size, state
-            )
+            receipt = write()
         except (SaveFailed, OSError) as error:
             failed = {"type": "save_failed", "step": step, "reason": str(error)}
             self._line.send(failed | {"errno": error.errno})
@@ -109,12 +132,15 @@ class SupervisedCheckpoints:
 class OwnCheckpoints:
     """Without a supervisor, rank 0 chooses, names the incarnation and commits."""
 
-    def __init__(self, directory: Path, world: World, gather_all: GatherAll) -> None:
+    def __init__(
+        self, directory: Path, environment: Environment, world: World, gather_all: GatherAll
+    ) -> None:
         self._directory = directory
         self._world = world
         self._gather_all = gather_all
         self._epoch = 0  # of rank 0, once it has claimed the directory
         self._incarnation = Incarnation("unnamed", 0)
+        self._saving = _way_of_saving(environment, world)
 
     def restore(self) -> Restored | None:
         name = f"own-{int(time.time())}-{secrets.token_hex(4)}"
@@ -134,10 +160,18 @@ class OwnCheckpoints:
                 set_aside(self._directory, manifest.step, faults[0])
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
+        target = Target(self._directory, step, self._incarnation, self._world)
+        return self._saving.save(target, state, partial(self._conclude, step))
+
+    def settle(self) -> bool:
+        return self._saving.settle()
+
+    def close(self) -> None:
+        self._saving.close()
+
+    def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
         try:
-            save_shard(
-                self._directory, step, self._incarnation, self._world.rank, self._world.size, state
-            )
+            write()
             if self._world.rank == 0:
                 self._commit(step)
         except (SaveFailed, OSError, ReceiptsMissing) as error:
@@ -180,6 +214,16 @@ class OwnCheckpoints:
                     f"{_RECEIPTS_TIMEOUT_S:.0f} s; the checkpoint before it stands"
                 )
             time.sleep(_POLL_S)
+
+
+def _way_of_saving(environment: Environment, world: World) -> Saving:
+    if not environment.staging_bytes:
+        return WhileWaiting()
+    try:
+        return InBackground(environment.staging_bytes, partial(_tell, world))
+    except OSError as error:
+        _tell(world, f"steps wait for each save: no process can be started for it: {error}")
+        return WhileWaiting()
 
 
 def _read(directory: Path, manifest: Manifest, world: World) -> Restored:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from .errors import JoinRefused
 from .interval import AUTO, EverySeconds, EverySteps, Interval, parse_interval
 from .world import World
+
+_STAGING_BYTES: Final = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,7 @@ class Environment:
 
     Attributes:
         agent_socket: None when no agent has started this program.
+        staging_bytes: how large a state may be to be saved while steps go on; 0: none is.
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
@@ -25,6 +29,7 @@ class Environment:
     generation: int
     directory: Path | None
     interval: str
+    staging_bytes: int
     restore: str | None
 
 
@@ -34,7 +39,7 @@ def read_environment(
     """The environment wins: whoever starts a program may overrule what is written in it.
 
     Raises:
-        JoinRefused: the agent's variables are not whole.
+        JoinRefused: the agent's variables are not whole, or one that has to be a number is none.
     """
     socket = environ.get("RELIGHT_AGENT_SOCKET")
     folder = environ.get("RELIGHT_CHECKPOINT_DIR") or directory
@@ -52,8 +57,19 @@ def read_environment(
         generation=generation,
         directory=Path(folder).absolute() if folder else None,
         interval=environ.get("RELIGHT_CHECKPOINT_INTERVAL") or interval or AUTO,
+        staging_bytes=_staging_bytes(environ),
         restore=environ.get("RELIGHT_RESTORE"),
     )
+
+
+def _staging_bytes(environ: Mapping[str, str]) -> int:
+    text = environ.get("RELIGHT_CHECKPOINT_STAGING", str(_STAGING_BYTES))
+    if not text.isdecimal():
+        raise JoinRefused(
+            f"RELIGHT_CHECKPOINT_STAGING is {text!r}: write a number of bytes, or 0 to save while "
+            "the steps wait"
+        )
+    return int(text)
 
 
 def own_interval(environment: Environment, world: World) -> Interval | None:

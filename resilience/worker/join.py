@@ -134,6 +134,9 @@ class Run:
                     self._boundary.step_done()
             self._finish()
         finally:
+            if self._checkpoints is not None:
+                with self.section("save"):
+                    self._checkpoints.close()
             if self._signals is not None and self._line is None:
                 self._signals.give_back()
 
@@ -200,14 +203,15 @@ class Run:
             return checkpoints.SupervisedCheckpoints(
                 directory, self._environment, self._world, self._line
             )
-        return checkpoints.OwnCheckpoints(directory, self._world, find_agreement(self._world))
+        agreement = find_agreement(self._world)
+        return checkpoints.OwnCheckpoints(directory, self._environment, self._world, agreement)
 
     def _settle(self) -> None:
         """Whatever is to be done before the next step may begin."""
         while (verdict := self._next_verdict()) is not Verdict.GO:
-            saved = self._save()
             if verdict is Verdict.STOP:
-                raise SystemExit(EXIT_RESTART if saved else EXIT_FAILED)
+                raise SystemExit(EXIT_RESTART if self._save_durably() else EXIT_FAILED)
+            self._save()
 
     def _next_verdict(self) -> Verdict:
         with self._changed:
@@ -225,10 +229,25 @@ class Run:
         return self._line is None or self._line.lost
 
     def _finish(self) -> None:
-        if self._save():
+        if self._save_durably():
             self._send({"type": "finished", "step": self._boundary.done})
 
+    def _save_durably(self) -> bool:
+        """Like `_save`, and waits. A save of this very step that went wrong is tried once more."""
+        in_flight = self._boundary.saved == self._boundary.done
+        return (in_flight and self._settled()) or (self._save() and self._settled())
+
+    def _settled(self) -> bool:
+        assert self._checkpoints is not None
+        with self.section("save"):
+            sound = self._checkpoints.settle()
+        if not sound:
+            with self._changed:
+                self._boundary.save_lost()
+        return sound
+
     def _save(self) -> bool:
+        """Takes the state of this step, unless that is done; it need not be durable yet."""
         step = self._boundary.done
         if self._boundary.saved == step:
             return True

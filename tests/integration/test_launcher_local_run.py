@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from relight.resilience.supervise.journal import read_journals
+
 RELIGHT = Path(sys.executable).with_name("relight")
 PATIENCE_S = 60.0
 
@@ -65,6 +67,14 @@ class Run:
 
         wait_until(there)
 
+    def wait_for_checkpoint_of_generation(self, number: int) -> None:
+        def there() -> bool:
+            records = read_journals(self.folder / "journal")
+            commits = [record.data for record in records if record.name == "CheckpointCommitted"]
+            return any(data["generation"] == number for data in commits)
+
+        wait_until(there)
+
     def end(self) -> tuple[int, list[dict[str, object]]]:
         """The exit code and the records that were printed."""
         out, err = self.process.communicate(timeout=PATIENCE_S)
@@ -101,7 +111,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def spec(tmp_path: Path) -> Iterator[Path]:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.format(steps=120))
+    program.write_text(PROGRAM.format(steps=300))
     path = tmp_path / "job.yaml"
     path.write_text(
         f"name: t\ncommand: [{sys.executable}, {program}]\nresources: {{nodes: 2}}\n"
@@ -114,14 +124,14 @@ def spec(tmp_path: Path) -> Iterator[Path]:
     assert left == []
 
 
-DIGEST = f"digest {64.0 * sum(range(120))}"
+DIGEST = f"digest {64.0 * sum(range(300))}"
 
 
 def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     run = Run(home, str(spec))
     run.wait_for_checkpoint()
     _rank(run).kill()
-    run.wait_for_checkpoint(40)
+    run.wait_for_checkpoint_of_generation(2)
     _supervisor(run).terminate()  # as a preemption: it comes back by itself
     code, records = run.end()
     assert code == 0
@@ -137,7 +147,7 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert second["outcome"] == "COMPLETED"
     assert 'sound": true' in run.relight("ckpt", "verify", run.folder.name, "--json")
     listed = json.loads(run.relight("ckpt", "ls", run.folder.name, "--json"))
-    assert listed["checkpoints"][0] == {"step": 120, "condition": "valid", "reason": ""}
+    assert listed["checkpoints"][0] == {"step": 300, "condition": "valid", "reason": ""}
     repeated = json.loads(run.relight("replay", run.folder.name, "--json"))
     assert repeated["difference"] is None
     assert repeated["actions"] >= 6

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from relight.storage.choose import newest_valid
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAIN = [str(EXAMPLES / "train_lm.py"), "--steps=8", "--batch=2", "--width=16", "--context=16"]
 HEAT = [str(EXAMPLES / "heat.py"), "--steps=60", "--size=32"]
@@ -58,10 +60,15 @@ def finish(command: Sequence[str], directory: Path, interval: str) -> list[str]:
 def interrupt(
     command: Sequence[str], directory: Path, interval: str, line: str, number: signal.Signals
 ) -> int:
-    """Signals all processes of the run as soon as it has printed a line that begins so."""
+    """Signals all processes of the run as soon as it has printed a line that begins so.
+
+    A checkpoint of an earlier step may still be on its way to the disk: it is waited for.
+    """
     process = start(command, directory, interval)
     assert process.stdout is not None
     assert any(text.startswith(line) for text in process.stdout), "it ended too early"
+    while newest_valid(directory) is None:
+        assert process.poll() is None, "it ended without a checkpoint"
     signal_all(process, number)
     process.communicate(timeout=60)
     return process.returncode

@@ -1,4 +1,4 @@
-"""A program on its own: no agent, a world of one."""
+"""A program on its own: no agent, a world of one. Saves while steps wait: each is there at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ print("end", seen, run.values["total"].hex())
 
 def run_program(tmp_path: Path, fault: str = "none", step: int = -1) -> tuple[int, str, str]:
     """Exit code, what it printed, what it complained of."""
-    environment = {"RELIGHT_CHECKPOINT_DIR": str(tmp_path / "ck"), "PYTHONHASHSEED": "0"}
+    environment = {
+        "RELIGHT_CHECKPOINT_DIR": str(tmp_path / "ck"),
+        "RELIGHT_CHECKPOINT_STAGING": "0",
+        "PYTHONHASHSEED": "0",
+    }
     program = PROGRAM.replace("seen = []", "seen = []; random.seed(1)")
     done = subprocess.run(
         [sys.executable, "-c", program, fault, str(step)],

@@ -27,7 +27,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Dotted names of all keys that a spec may hold."""
-    for name, field in model.model_fields.items():
+    for attribute, field in model.model_fields.items():
+        name = field.alias or attribute
         kinds = (field.annotation, *get_args(field.annotation))
         inner = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
         if not inner:

@@ -186,3 +186,11 @@ def test_a_failing_setup_line_ends_the_run(
     verdict = (tmp_path / "verdict.json").read_text()
     assert '"state": "FAILED"' in verdict
     assert f"line {line}" in verdict
+
+
+@pytest.mark.parametrize(
+    ("keys", "staging_bytes"),
+    [("{}", 8 * 1024**3), ("{staging: 512MB}", 512 * 1024**2), ("{async: false}", 0)],
+)
+def test_steps_wait_for_a_save_only_where_that_is_asked_for(keys: str, staging_bytes: int) -> None:
+    assert make(f"command: a\ncheckpoint: {keys}").config.checkpoint.staging_bytes == staging_bytes

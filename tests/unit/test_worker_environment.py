@@ -84,3 +84,14 @@ def test_many_ranks_without_an_agent_have_no_common_clock() -> None:
     assert own_interval(environment, World(0, 1, 0)) == EverySeconds(600)
     with pytest.raises(JoinRefused, match="20 steps"):
         own_interval(environment, World(0, 4, 0))
+
+
+def test_states_of_8_gib_are_saved_in_the_background_unless_told_otherwise() -> None:
+    assert read_environment(AGENT, None, None).staging_bytes == 8 * 1024**3
+    told = AGENT | {"RELIGHT_CHECKPOINT_STAGING": "0"}
+    assert read_environment(told, None, None).staging_bytes == 0
+
+
+def test_an_amount_that_is_no_number_is_refused() -> None:
+    with pytest.raises(JoinRefused, match="8GB"):
+        read_environment(AGENT | {"RELIGHT_CHECKPOINT_STAGING": "8GB"}, None, None)

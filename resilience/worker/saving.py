@@ -1,0 +1,167 @@
+"""The two ways of making a rank's shard: while the program waits, or while it goes on.
+
+Either way the values are those of the moment of the call. What follows a save, such as telling the
+supervisor, is the caller's ``conclude``; it gets the call that writes, and says whether all went
+well. Loads the storage with h5py and numpy.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from relight.storage.checkpointer import save_source
+from relight.storage.layout import Incarnation, shard_path
+from relight.storage.receipt import Receipt
+from relight.storage.snapshot import Order, Snapshot, need_bytes, take
+from relight.storage.staging import Staging
+from relight.storage.state import Encoder
+from relight.storage.write_shard import Source
+from relight.storage.writer_process import Writer
+
+from .world import World
+
+MIB = 1024**2
+State = Mapping[str, object]
+Conclude = Callable[[Callable[[], Receipt]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a rank saves one step, and in whose name."""
+
+    directory: Path
+    step: int
+    incarnation: Incarnation
+    world: World
+
+    def order(self, state: State, started_s: float) -> Order:
+        """Raises StateRefused."""
+        encoder = Encoder(state)
+        source = Source(
+            step=self.step,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            incarnation=self.incarnation,
+            tree=encoder.tree,
+            forms=encoder.forms,
+            leaves=encoder.leaves,
+        )
+        return Order(directory=self.directory, source=source, started_s=started_s)
+
+    @property
+    def path(self) -> Path:
+        return shard_path(self.directory, self.step, self.incarnation, self.world.rank)
+
+
+class Saving(Protocol):
+    """A way of saving."""
+
+    def save(self, target: Target, state: State, conclude: Conclude) -> bool:
+        """Takes the state of this moment; False when it is known already that the save failed."""
+
+    def settle(self) -> bool:
+        """Waits for a save under way; whether the last one went well."""
+
+    def close(self) -> None:
+        """Settles, and gives back all that was held."""
+
+
+class WhileWaiting:
+    """The program goes on when its state is durable."""
+
+    def __init__(self) -> None:
+        self._sound = True
+
+    def save(self, target: Target, state: State, conclude: Conclude) -> bool:
+        order = target.order(state, time.monotonic())
+        self._sound = conclude(lambda: _write(order))
+        return self._sound
+
+    def settle(self) -> bool:
+        return self._sound
+
+    def close(self) -> None:
+        pass
+
+
+class InBackground:
+    """The program goes on when its state is copied; a process of its own writes it.
+
+    At most one save is under way: the next one waits for it. A state that does not fit into
+    ``limit_bytes`` is saved while the program waits. Raises OSError when no writer can be started.
+
+    The thread that waits for the writer is no daemon, so that Python itself waits for it at exit.
+    """
+
+    def __init__(self, limit_bytes: int, tell: Callable[[str], None]) -> None:
+        self._limit_bytes = limit_bytes
+        self._tell = tell
+        self._told = False
+        self._staging = Staging.create()
+        self._writer = Writer(self._staging.fd)  # now, for its imports take longer than a step
+        self._under_way: threading.Thread | None = None
+        self._sound = True
+
+    def save(self, target: Target, state: State, conclude: Conclude) -> bool:
+        started_s = time.monotonic()
+        self.settle()
+        order = target.order(state, started_s)
+        copied = self._copy(order)
+        if copied is None:
+            self._sound = conclude(lambda: _write(order))
+            return self._sound
+        snapshot, writer = copied
+
+        def write() -> None:
+            self._sound = conclude(lambda: writer.write(snapshot, target.path))
+
+        self._sound = False
+        self._under_way = threading.Thread(target=write, name="relight-save")
+        self._under_way.start()
+        return True
+
+    def settle(self) -> bool:
+        if self._under_way is not None:
+            self._under_way.join()
+            self._under_way = None
+        return self._sound
+
+    def close(self) -> None:
+        self.settle()
+        self._writer.end()
+        self._staging.close()
+
+    def _copy(self, order: Order) -> tuple[Snapshot, Writer] | None:
+        size_bytes = need_bytes(order.source)
+        if size_bytes > self._limit_bytes:
+            self._tell_once(
+                f"the state has {size_bytes // MIB} MiB, checkpoint.staging is "
+                f"{self._limit_bytes // MIB} MiB: raise it (RELIGHT_CHECKPOINT_STAGING) where "
+                "memory allows it"
+            )
+            return None
+        try:
+            return take(self._staging, order), self._living_writer()
+        except OSError as error:
+            self._tell_once(f"no copy can be made of the state, or no process started: {error}")
+            return None
+
+    def _tell_once(self, why: str) -> None:
+        if not self._told:
+            self._tell(f"steps wait for each save: {why}")
+        self._told = True
+
+    def _living_writer(self) -> Writer:
+        if not self._writer.alive:
+            self._writer.end()
+            self._writer = Writer(self._staging.fd)
+        return self._writer
+
+
+def _write(order: Order) -> Receipt:
+    return save_source(order.directory, order.source, order.started_s)

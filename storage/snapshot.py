@@ -1,0 +1,185 @@
+"""A state at one moment, in a staging area: what its program does afterwards cannot change it.
+
+Large arrays lie there first, each from a page on, so that they can go to the disk from where they
+are. The small ones follow, those of one form side by side, and then what the writer has to know, as
+JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from . import content
+from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
+from .layout import Incarnation
+from .leaf import Form, Leaf
+from .numpy_state import Buffer
+from .sealed import Json, field
+from .staging import Staging
+from .write_shard import Source
+
+_LARGE_BYTES = 1 << 16
+_MOST_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to save, where, and when that was asked for (of the system's monotonic clock)."""
+
+    directory: Path
+    source: Source
+    started_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where in the staging area the order lies, which knows all the rest."""
+
+    at: int
+    size_bytes: int
+
+
+class _Piece(NamedTuple):
+    at: int
+    leaf: Leaf
+    start: int
+    stop: int
+
+
+def need_bytes(source: Source) -> int:
+    """What the arrays of a state take in a staging area."""
+    return _places(source)[1]
+
+
+def take(staging: Staging, order: Order) -> Snapshot:
+    """Copies all values. The staging area must not hold another one that is still wanted.
+
+    Large arrays are copied in several threads: numpy and torch let them run. Raises OSError.
+    """
+    source = order.source
+    places, end = _places(source)
+    text = _to_bytes(order, places)
+    memory = staging.memory(end + len(text))
+
+    def copy(piece: _Piece) -> None:
+        at, leaf, start, stop = piece
+        data = content.piece(source.forms[leaf.form], leaf.value, start, stop)
+        memory[at + start : at + stop] = np.frombuffer(data, np.uint8)
+
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    for _ in in_parallel(copy, _pieces(source, places), threads):
+        pass
+    for at, form, leaves in _groups(source, places):
+        data = content.gather(form, leaves)
+        memory[at : at + len(data)] = np.frombuffer(data, np.uint8)
+    memory[end : end + len(text)] = np.frombuffer(text, np.uint8)
+    return Snapshot(end, len(text))
+
+
+def read(staging: Staging, snapshot: Snapshot) -> Order:
+    """The order; its arrays are views of the staging area."""
+    end = snapshot.at + snapshot.size_bytes
+    memory = staging.memory(end)
+    return _from_bytes(memory[snapshot.at : end].tobytes(), memory)
+
+
+def _places(source: Source) -> tuple[list[int], int]:
+    """Where each array lies, and where the last one ends."""
+    places, end = [0] * len(source.leaves), 0
+    for number, leaf in enumerate(source.leaves):
+        size_bytes = source.forms[leaf.form].size_bytes
+        if size_bytes >= _LARGE_BYTES:
+            places[number] = end
+            end += -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+    for number in _small(source):
+        places[number] = end
+        end += source.forms[source.leaves[number].form].size_bytes
+    return places, end
+
+
+def _small(source: Source) -> list[int]:
+    """The numbers of the small arrays, by form."""
+    sizes = [form.size_bytes for form in source.forms]
+    numbers = [n for n, leaf in enumerate(source.leaves) if 0 < sizes[leaf.form] < _LARGE_BYTES]
+    return sorted(numbers, key=lambda number: source.leaves[number].form)
+
+
+def _pieces(source: Source, places: Sequence[int]) -> Iterator[_Piece]:
+    for at, leaf in zip(places, source.leaves, strict=True):
+        size_bytes = source.forms[leaf.form].size_bytes
+        if size_bytes >= _LARGE_BYTES:
+            for start in range(0, size_bytes, BLOCK_BYTES):
+                yield _Piece(at, leaf, start, min(start + BLOCK_BYTES, size_bytes))
+
+
+def _groups(source: Source, places: Sequence[int]) -> Iterator[tuple[int, Form, list[Leaf]]]:
+    for form, group in groupby(_small(source), key=lambda number: source.leaves[number].form):
+        numbers = list(group)
+        yield places[numbers[0]], source.forms[form], [source.leaves[n] for n in numbers]
+
+
+def _to_bytes(order: Order, places: Sequence[int]) -> bytes:
+    source = order.source
+    body: dict[str, Json] = {
+        "directory": str(order.directory),
+        "started_s": order.started_s,
+        "step": source.step,
+        "rank": source.rank,
+        "world_size": source.world_size,
+        "incarnation": source.incarnation.folder,
+        "tree": source.tree,
+        "forms": [_from_form(form) for form in source.forms],
+        "leaves": [leaf.form for leaf in source.leaves],
+        "places": list(places),
+    }
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _from_bytes(text: bytes, memory: Buffer) -> Order:
+    body = cast(dict[str, Json], json.loads(text))
+    forms = [_to_form(cast(list[Json], form)) for form in field(body, "forms", list)]
+    places = cast(list[int], field(body, "places", list))
+    numbers = cast(list[int], field(body, "leaves", list))
+    source = Source(
+        step=field(body, "step", int),
+        rank=field(body, "rank", int),
+        world_size=field(body, "world_size", int),
+        incarnation=Incarnation.parse(field(body, "incarnation", str)),
+        tree=body["tree"],
+        forms=forms,
+        leaves=[
+            Leaf(number, memory[at : at + forms[number].size_bytes].data)
+            for number, at in zip(numbers, places, strict=True)
+        ],
+    )
+    return Order(
+        directory=Path(field(body, "directory", str)),
+        source=source,
+        started_s=field(body, "started_s", float),
+    )
+
+
+def _from_form(form: Form) -> Json:
+    sizes: list[Json] = [list(part) for part in (form.shape, form.global_shape, form.offset)]
+    return [form.kind, form.dtype, form.size_bytes, *sizes]
+
+
+def _to_form(parts: list[Json]) -> Form:
+    kind, dtype, size_bytes, *sizes = parts
+    shape, global_shape, offset = (tuple(cast(list[int], part)) for part in sizes)
+    return Form(
+        kind=cast(str, kind),
+        dtype=cast(str, dtype),
+        shape=shape,
+        size_bytes=cast(int, size_bytes),
+        global_shape=global_shape,
+        offset=offset,
+    )

@@ -1,0 +1,40 @@
+"""Memory that a program shares with its writer: made once, used for every save.
+
+It is a memfd(2): it has no name, so nothing of it can be left behind when processes are killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import numpy as np
+
+from .numpy_state import Buffer
+
+_GROWTH_BYTES = 16 << 20
+
+
+class Staging:
+    """One side's view of the memory behind the file descriptor ``fd``."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._memory: Buffer = np.empty(0, np.uint8)
+
+    @classmethod
+    def create(cls) -> Staging:
+        return cls(os.memfd_create("relight-staging"))
+
+    def memory(self, size_bytes: int) -> Buffer:
+        """At least so many bytes, with what is in them. Raises OSError."""
+        if size_bytes > len(self._memory):
+            size_bytes = -(-size_bytes // _GROWTH_BYTES) * _GROWTH_BYTES
+            if os.fstat(self.fd).st_size < size_bytes:
+                os.ftruncate(self.fd, size_bytes)
+            self._memory = np.frombuffer(mmap.mmap(self.fd, size_bytes), np.uint8)
+        return self._memory
+
+    def close(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        os.close(self.fd)

@@ -1,0 +1,51 @@
+"""The process that writes a program's snapshots: ``python -m relight.storage.writer``.
+
+It knows neither torch nor the program, only the memory they share. It ends with the program: by
+PR_SET_PDEATHSIG when that is killed in the middle of a write, by the end of the channel otherwise.
+Signals that mean "stop" are for the program: they are blocked here from before the start.
+
+Arguments: file descriptors of staging area and channel, and the program's process id. On the
+channel, JSON lines: where a snapshot lies, and in return the receipt or why there is none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Final
+
+from .checkpointer import SaveFailed, save_source
+from .sealed import Json
+from .snapshot import Snapshot, read
+from .staging import Staging
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def main() -> None:
+    staging_fd, channel_fd, program = map(int, sys.argv[1:])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != program:  # it ended before it could be watched
+        return
+    staging = Staging(staging_fd)
+    with socket.socket(fileno=channel_fd) as channel, channel.makefile("rwb") as lines:
+        for line in lines:
+            lines.write(json.dumps(_answer(staging, line)).encode() + b"\n")
+            lines.flush()
+
+
+def _answer(staging: Staging, line: bytes) -> dict[str, Json]:
+    order = read(staging, Snapshot(*json.loads(line)))
+    try:
+        receipt = save_source(order.directory, order.source, order.started_s)
+    except SaveFailed as error:
+        return {"path": error.path, "errno": error.errno, "reason": str(error.__cause__)}
+    return {"receipt": receipt.to_json()}
+
+
+if __name__ == "__main__":
+    main()

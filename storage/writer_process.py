@@ -1,0 +1,79 @@
+"""The program's side of its writer process (see `writer`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from .errors import SaveFailed
+from .receipt import Receipt
+from .snapshot import Snapshot
+
+# A terminal sends SIGINT to all of a process group, Slurm under linuxproc TERM and USR1 to all
+# descendants: they are meant for the program, which waits for the writer before it ends.
+_FOR_THE_PROGRAM: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class Writer:
+    """A running writer. It dies with the thread that starts it. Raises OSError."""
+
+    def __init__(self, staging_fd: int) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = _start(staging_fd, theirs.fileno())
+            except OSError:
+                self._channel.close()
+                raise
+        self._lines = self._channel.makefile("rwb")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def write(self, snapshot: Snapshot, path: Path) -> Receipt:
+        """Makes the shard ``path`` of a snapshot durable. Raises SaveFailed."""
+        try:
+            self._lines.write(json.dumps([snapshot.at, snapshot.size_bytes]).encode() + b"\n")
+            self._lines.flush()
+            line = self._lines.readline()
+        except OSError:
+            line = b""
+        if not line:
+            lost = OSError(f"its writer process ended with {self._process.wait()}")
+            raise SaveFailed(str(path), lost)
+        answer = json.loads(line)
+        if "receipt" in answer:
+            return Receipt.from_json(answer["receipt"])
+        code, reason = answer["errno"], answer["reason"]
+        raise SaveFailed(answer["path"], OSError(code, reason) if code else OSError(reason))
+
+    def end(self) -> None:
+        """It must have nothing to do. Shut down, as forked children may have the channel, too."""
+        with contextlib.suppress(OSError):  # the writer has gone already
+            self._channel.shutdown(socket.SHUT_RDWR)
+        self._lines.close()
+        self._channel.close()
+        self._process.wait()
+
+
+def _start(staging_fd: int, channel_fd: int) -> subprocess.Popen[bytes]:
+    arguments = map(str, (staging_fd, channel_fd, os.getpid()))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PROGRAM)  # the child inherits it
+    try:
+        return subprocess.Popen(
+            # Without the current folder in the path: it may hold a numpy.py.
+            [sys.executable, "-P", "-m", "relight.storage.writer", *arguments],
+            pass_fds=(staging_fd, channel_fd),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

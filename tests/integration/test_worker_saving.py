@@ -1,0 +1,195 @@
+"""Saves in the background: the values of the moment, one at a time, and every fault is reported."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from relight.resilience.worker.saving import InBackground, State, Target
+from relight.resilience.worker.world import World
+from relight.storage.checkpointer import SaveFailed, load_shard
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.errors import StateRefused
+from relight.storage.layout import Incarnation
+from relight.storage.receipt import Receipt
+
+ONE = Incarnation("1.0", 0)
+MIB = 1024**2
+
+
+class Rank:
+    """A rank that saves, and the test that looks after its writer."""
+
+    def __init__(self, directory: Path, limit_bytes: int = 64 * MIB) -> None:
+        self.directory = directory
+        self.told: list[str] = []
+        self.receipts: list[Receipt] = []
+        self.failures: list[SaveFailed] = []
+        self.saving = InBackground(limit_bytes, self.told.append)
+        self.epoch = claim_epoch(directory, ONE)
+
+    def save(self, step: int, state: State) -> bool:
+        return self.saving.save(Target(self.directory, step, ONE, World()), state, self.conclude)
+
+    def conclude(self, write: Callable[[], Receipt]) -> bool:
+        try:
+            self.receipts.append(write())
+        except SaveFailed as error:
+            self.failures.append(error)
+            return False
+        return True
+
+    @staticmethod
+    def writer() -> psutil.Process:
+        (process,) = psutil.Process().children()
+        return process
+
+    def saved(self, step: int) -> Mapping[str, object]:
+        assert self.saving.settle()
+        receipts = [receipt for receipt in self.receipts if receipt.step == step]
+        return load_shard(
+            self.directory, commit(self.directory, step, ONE, self.epoch, receipts, {}), 0
+        )
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Iterator[Rank]:
+    one = Rank(tmp_path)
+    yield one
+    one.saving.close()
+
+
+def test_saves_the_values_of_the_moment(rank: Rank, tmp_path: Path) -> None:
+    writer = rank.writer()
+    file = tmp_path / "mapped"
+    file.write_bytes(bytes(range(256)) * 16)
+    mapped = np.memmap(file, np.uint8, "r+")
+    whole = np.arange(3 * MIB, dtype=np.uint8)
+    grid = np.arange(12.0).reshape(3, 4)
+    weight = torch.arange(MIB, dtype=torch.float32)
+    settings = {"rates": [0.1, 0.2]}
+    writer.suspend()
+    state = {
+        "whole": whole,
+        "transposed": grid.T,
+        "strided": whole[::3],
+        "mapped": mapped,
+        "weight": weight,
+        "tied": weight,
+        "part": weight[5:9],
+        "flipped": torch.ones(2, 3, dtype=torch.complex64).conj().T,
+        "bits": torch.tensor([1.5, -0.0], dtype=torch.bfloat16),
+        "none": torch.empty(0, 3),
+        "settings": settings,
+        "text": b"x" * 1000,
+    }
+    expected = {
+        name: value.clone() if isinstance(value, torch.Tensor) else np.copy(value)
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor | np.ndarray)
+    }
+    assert rank.save(1, state)
+    for array in (whole, grid, mapped):
+        array[...] = 77
+    weight.fill_(-1)
+    settings["rates"].append(0.3)
+    writer.resume()
+    saved = rank.saved(1)
+    for name, value in expected.items():
+        found = saved[name]
+        if isinstance(value, torch.Tensor):
+            assert isinstance(found, torch.Tensor)
+            assert torch.equal(found, value)
+        else:
+            assert isinstance(found, np.ndarray)
+            np.testing.assert_array_equal(found, value)
+    assert saved["tied"] is saved["weight"]
+    assert (saved["settings"], saved["text"]) == ({"rates": [0.1, 0.2]}, b"x" * 1000)
+
+
+def test_follows_arrays_that_move_and_grow(rank: Rank) -> None:
+    for step in range(1, 4):
+        assert rank.save(step, {"w": np.full(step * 12 * MIB, step, np.uint8)})
+    for step in range(1, 4):
+        found = rank.saved(step)["w"]
+        assert isinstance(found, np.ndarray)
+        assert (found.size, found.min(), found.max()) == (step * 12 * MIB, step, step)
+
+
+def test_the_next_save_waits_for_the_one_before(rank: Rank) -> None:
+    writer = rank.writer()
+    writer.suspend()
+    assert rank.save(1, {"n": np.full(100, 1)})
+    finished_before: list[int] = []
+
+    def save_next() -> None:
+        rank.save(2, {"n": np.full(100, 2)})
+        finished_before.extend(receipt.step for receipt in rank.receipts)
+
+    other = threading.Thread(target=save_next)
+    other.start()
+    writer.resume()
+    other.join()
+    assert 1 in finished_before
+    for step in (1, 2):
+        np.testing.assert_array_equal(rank.saved(step)["n"], np.full(100, step))
+
+
+def test_a_killed_writer_is_reported_and_replaced(rank: Rank) -> None:
+    writer = rank.writer()
+    writer.suspend()
+    assert rank.save(1, {"w": np.zeros(MIB)})
+    writer.kill()
+    assert not rank.saving.settle()
+    assert [type(failure) for failure in rank.failures] == [SaveFailed]
+    assert "writer process ended with -9" in str(rank.failures[0])
+    assert rank.save(2, {"w": np.ones(9)})
+    np.testing.assert_array_equal(rank.saved(2)["w"], np.ones(9))
+
+
+def test_a_writer_that_died_idle_is_replaced(rank: Rank) -> None:
+    writer = rank.writer()
+    writer.kill()
+    writer.wait()
+    assert rank.save(1, {"n": 1})
+    assert rank.saved(1) == {"n": 1}
+
+
+def test_a_full_disk_is_reported(small_disk: Path) -> None:
+    rank = Rank(small_disk)
+    assert rank.save(1, {"w": np.ones(20 * MIB, np.uint8)})
+    assert not rank.saving.settle()
+    assert [failure.errno for failure in rank.failures] == [errno.ENOSPC]
+    assert rank.save(2, {"w": np.ones(MIB, np.uint8)})
+    assert rank.saved(2)["w"] is not None
+    rank.saving.close()
+
+
+def test_what_cannot_be_stored_is_refused_at_the_call(rank: Rank) -> None:
+    with pytest.raises(StateRefused, match="odd"):
+        rank.save(1, {"odd": object()})
+    assert (rank.receipts, rank.failures) == ([], [])
+
+
+def test_a_state_beyond_the_bound_is_saved_at_once_and_told_once(tmp_path: Path) -> None:
+    rank = Rank(tmp_path, limit_bytes=MIB)
+    for step in (1, 2):
+        assert rank.save(step, {"w": np.zeros(2 * MIB, np.uint8)})
+        assert rank.receipts[-1].step == step
+    assert len(rank.told) == 1
+    assert "2 MiB" in rank.told[0]
+    rank.saving.close()
+
+
+def test_the_writer_knows_no_torch(rank: Rank) -> None:
+    rank.save(1, {"w": torch.ones(2 * MIB)})
+    rank.saved(1)
+    libraries = {Path(mapping.path).name for mapping in rank.writer().memory_maps()}
+    assert not [name for name in libraries if "torch" in name]
