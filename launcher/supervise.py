@@ -14,7 +14,7 @@ from relight.errors import RelightError
 from relight.resilience.supervise.cluster import Cluster
 from relight.resilience.supervise.supervisor import supervise
 
-from .keeper import keep
+from .keeper import EXIT_CRASHED, keep
 from .stored_plan import StoredPlan, read_plan
 
 
@@ -51,7 +51,8 @@ def _supervise(plan: StoredPlan, cluster: Cluster, life: int) -> int:
     try:
         return supervise(plan.config, cluster, life=life)
     except RelightError as error:
-        return _complain(error)
+        code = _complain(error)
+        return EXIT_CRASHED if error.transient else code  # the next life may have more luck
 
 
 def _complain(error: RelightError) -> int:

@@ -1,0 +1,43 @@
+"""What the batch script exits with when the supervisor cannot go on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+
+from relight.errors import RelightError, UsageError
+from relight.launcher import supervise
+from relight.launcher.keeper import EXIT_CRASHED
+from relight.launcher.stored_plan import StoredPlan
+from relight.resilience.config import RunConfig
+from relight.resilience.supervise.cluster import ClusterUnavailable
+
+
+def first_life(body: Callable[[int], int]) -> int:
+    return body(1)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ClusterUnavailable("silence"), EXIT_CRASHED), (UsageError("no"), 2)]
+)
+def test_only_what_may_pass_is_tried_again(
+    error: RelightError,
+    code: int,
+    run_config: RunConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, life: int) -> int:
+        raise error
+
+    plan = StoredPlan(cluster="local", config=run_config, submitted_by="me", created=0.0)
+    monkeypatch.setattr(sys, "argv", ["supervise", "run"])
+    monkeypatch.setattr(supervise, "read_plan", lambda root: plan)
+    monkeypatch.setattr(supervise, "cluster_of", nullcontext)
+    monkeypatch.setattr(supervise, "keep", first_life)
+    monkeypatch.setattr(supervise, "supervise", fail)
+    assert supervise.main() == code
+    assert capsys.readouterr().err == f"relight: {error}\n"
