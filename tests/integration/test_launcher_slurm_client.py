@@ -115,13 +115,53 @@ def test_an_empty_answer_is_not_a_job(slurm: FakeSlurm, client: SlurmClient) -> 
         client.job(JOB_ID)
 
 
+TROUBLES = [
+    "slurm_load_jobs error: Protocol authentication error",
+    "scontrol: error: If munged is up, restart with --num-threads=10",
+    "Unable to establish controller machine",
+    "scontrol: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",
+    "Zero Bytes were transmitted or received",
+    "Incompatible versions of client and server code",
+    "Invalid job id specified",
+]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_question_is_never_refused(slurm: FakeSlurm, cluster: SlurmCluster, trouble: str) -> None:
+    slurm.answer("scontrol", err=trouble, code=1)
+    cluster.allocation()  # costs only accuracy
+    with pytest.raises(ClusterUnavailable, match=re.escape(trouble)):
+        cluster.end_time()
+    with pytest.raises(ClusterUnavailable, match=re.escape(trouble)):
+        cluster.new_allocation([], "auto")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES[:-1])
+def test_an_order_that_did_not_get_through_is_not_refused(
+    slurm: FakeSlurm, client: SlurmClient, trouble: str
+) -> None:
+    slurm.answer("scontrol", err=trouble, code=1)
+    with pytest.raises(ClusterUnavailable, match=re.escape(trouble)):
+        client.requeue(JOB_ID)
+
+
 def test_a_refusal_is_not_repeated(
     slurm: FakeSlurm, client: SlurmClient, pauses: list[float]
 ) -> None:
     slurm.answer("scontrol", err="Invalid job id specified", code=1)
     with pytest.raises(SlurmRefused, match="Invalid job id"):
-        client.job(JOB_ID)
+        client.update(JOB_ID, "Requeue", "0")
     assert pauses == []
+
+
+def test_without_slurm_the_supervisor_hears_of_silence(
+    cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterUnavailable, match="not on this machine's PATH"):
+        cluster.end_time()
+    with pytest.raises(ClusterUnavailable, match="not on this machine's PATH"):
+        cluster.new_allocation([], "auto")
 
 
 def test_a_command_that_hangs_is_ended(slurm: FakeSlurm) -> None:
@@ -324,6 +364,21 @@ def test_no_successor_for_a_job_that_slurm_has_requeued(
     assert cluster.new_allocation(["n2"], "auto") == Restart("requeue", JOB_ID)
     assert healthy.calls("sbatch") == []
     assert ["requeue", JOB_ID] not in healthy.calls("scontrol")
+
+
+def test_a_refused_order_is_a_refused_restart(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    cluster.allocation()
+    (healthy.folder / "scontrol.4.err").write_text("Access/permission denied")
+    (healthy.folder / "scontrol.4.rc").write_text("1")
+    with pytest.raises(RestartRefused, match="permission denied"):
+        cluster.new_allocation([], "successor")
+    assert healthy.calls("scontrol")[-1][0] == "update"
+
+
+def test_withdraw_of_a_job_that_is_gone(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("scancel", err="scancel: error: Invalid job id 99", code=1)
+    healthy.answer("scontrol", err="slurm_load_jobs error: Invalid job id specified", code=1)
+    cluster.withdraw(Restart("successor", "99"))
 
 
 def test_withdraw(healthy: FakeSlurm, cluster: SlurmCluster) -> None:

@@ -9,6 +9,7 @@ the exclusion of a node was lost without a word.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -22,13 +23,15 @@ from relight.resilience.supervise.cluster import ClusterUnavailable
 
 from . import commands, parse
 
-_NO_ANSWER: Final = (
-    "Socket timed out",
-    "Unable to contact slurm controller",
-    "Slurm backup controller in standby mode",
-    "Zero Bytes were transmitted or received",
-    "Connection refused",
-    "Resource temporarily unavailable",
+# Of the network, of authentication and of the controller's own troubles; all else that an order is
+# answered with is a refusal (a site's job_submit plugin may word it as it likes).
+_NO_ANSWER: Final = re.compile(
+    r"timed out|unable to contact|unable to resolve|unable to establish|standby mode|zero bytes"
+    r"|connection (?:failure|refused|reset)|(?:send|receive|shutdown) failure|broken pipe"
+    r"|no route to host|network is (?:down|unreachable)|not connected|temporarily un"
+    r"|munge|authentication|protocol version|incompatible versions|(?:insane|unexpected) message"
+    r"|header lengths|dns srv|unknown host|name resolution|configuration source|fetch.config",
+    re.IGNORECASE,
 )
 _BLOCKED: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 
@@ -40,7 +43,7 @@ class SlurmMissing(RelightError):
 
 
 class SlurmRefused(RelightError):
-    """Raised when Slurm answered, and the answer was no. ``answer`` is what it said."""
+    """Raised when Slurm answered an order, and the answer was no. ``answer`` is what it said."""
 
     def __init__(self, argv: Sequence[str], answer: str) -> None:
         self.answer = answer
@@ -67,8 +70,9 @@ def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
 class SlurmClient:
     """Slurm's commands as calls.
 
-    Every call raises :class:`SlurmMissing`, :class:`SlurmRefused`, or ``ClusterUnavailable`` when
-    there was no answer; questions are asked again a few times first, changes are not.
+    Every call raises :class:`SlurmMissing`, or ``ClusterUnavailable`` when there was no answer; an
+    order also raises :class:`SlurmRefused`. A question has no such end: whatever comes in place of
+    its answer says nothing about the job. Questions and harmless orders are repeated a few times.
     """
 
     timeout_s: float = 20.0
@@ -114,20 +118,25 @@ class SlurmClient:
 
     def update(self, job_id: str, field_name: str, value: str) -> None:
         """Sets one field of a job; setting it twice is harmless, so no answer means again."""
-        self._ask(commands.update(job_id, field_name, value))
+        self._repeat(commands.update(job_id, field_name, value))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        self._ask(commands.cancel(job_ids))
+        self._repeat(commands.cancel(job_ids))
 
     def _ask(self, argv: Sequence[str]) -> str:
+        return self._repeat(argv, question=True)
+
+    def _repeat(self, argv: Sequence[str], *, question: bool = False) -> str:
         for pause_s in self.pauses_s:
             try:
-                return self._run(argv)
+                return self._run(argv, question=question)
             except ClusterUnavailable:
                 self.sleep(pause_s)
-        return self._run(argv)
+        return self._run(argv, question=question)
 
-    def _run(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    def _run(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, *, question: bool = False
+    ) -> str:
         # A new job inherits the environment of sbatch, so nothing may be added to that.
         environment = {**os.environ, "LC_ALL": "C"} if env is None else env
         # A blocked signal stays blocked across exec: no shell and no code between fork and exec.
@@ -149,6 +158,8 @@ class SlurmClient:
                 f"{argv[0]} is not on this machine's PATH: there is no Slurm here; "
                 "use `relight run` to run without it"
             ) from error
+        except OSError as error:
+            raise ClusterUnavailable(f"{argv[0]} could not be started: {error}") from error
         except subprocess.TimeoutExpired as error:
             raise ClusterUnavailable(
                 f"{argv[0]} gave no answer within {self.timeout_s:g} s; try again later"
@@ -158,11 +169,11 @@ class SlurmClient:
         if result.returncode == 0:
             return result.stdout
         answer = (result.stderr or result.stdout).strip()
-        if is_no_answer(answer):
+        if question or is_no_answer(answer):
             raise ClusterUnavailable(f"{argv[0]}: {answer}; try again later")
         raise SlurmRefused(argv, answer)
 
 
 def is_no_answer(text: str) -> bool:
     """Whether Slurm's error means that the controller did not answer: the call may have worked."""
-    return any(sign in text for sign in _NO_ANSWER)
+    return _NO_ANSWER.search(text) is not None

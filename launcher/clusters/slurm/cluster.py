@@ -20,15 +20,16 @@ from relight.resilience.supervise.cluster import (
     Command,
     NodeCondition,
     Restart,
+    RestartRefused,
     StepRequest,
     StopCause,
     StopNotice,
 )
 
 from . import commands
-from .client import SlurmClient
+from .client import SlurmClient, SlurmMissing, SlurmRefused
 from .hostlist import expand_nodes
-from .parse import node_condition, parse_seconds
+from .parse import JobFacts, node_condition, parse_seconds
 from .restart import Rearrangement, withdraw
 from .stop import AttemptStart, judge_stop
 
@@ -70,7 +71,7 @@ class SlurmCluster:
         return node
 
     def end_time(self) -> float | None:
-        return self.client.job(self.allocation().job_id).end_time
+        return self._job(self.allocation()).end_time
 
     def step_command(self, request: StepRequest) -> Command:
         env = {name: value for name, value in self.env.items() if name not in _NOT_FOR_STEPS}
@@ -114,25 +115,42 @@ class SlurmCluster:
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         if self._restart is None:
-            allocation = self.allocation()
-            self._restart = Rearrangement(
-                client=self.client,
-                job_id=allocation.job_id,
-                restart_count=allocation.restart_count,
-                run_id=self.config.run_id,
-                script=RunFolder(self.config.run_dir).script,
-                nodes_needed=self.config.nodes + self.config.spares,
-            ).arrange(exclude, mode)
+            try:
+                self._restart = self._rearrangement().arrange(exclude, mode)
+            except SlurmRefused as refusal:
+                raise RestartRefused(f"no new allocation: {refusal}") from refusal
+            except SlurmMissing as error:
+                raise ClusterUnavailable(str(error)) from error
         return self._restart
 
     def withdraw(self, restart: Restart) -> None:
-        withdraw(self.client, restart)
+        try:
+            withdraw(self.client, restart)
+        except SlurmMissing as error:
+            raise ClusterUnavailable(str(error)) from error
+
+    def _rearrangement(self) -> Rearrangement:
+        allocation = self.allocation()
+        return Rearrangement(
+            client=self.client,
+            job_id=allocation.job_id,
+            restart_count=allocation.restart_count,
+            run_id=self.config.run_id,
+            script=RunFolder(self.config.run_dir).script,
+            nodes_needed=self.config.nodes + self.config.spares,
+        )
+
+    def _job(self, allocation: Allocation) -> JobFacts:
+        try:
+            return self.client.job(allocation.job_id)
+        except SlurmMissing as error:  # inside a job it is a file system that does not answer
+            raise ClusterUnavailable(str(error)) from error
 
     def _attempt_start(self, allocation: Allocation) -> AttemptStart:
         """The job as it is now; a controller that is silent at the start costs only accuracy."""
         end_time, kill_wait_s = None, _KILL_WAIT_S
         try:
-            end_time = self.client.job(allocation.job_id).end_time
+            end_time = self._job(allocation).end_time
             kill_wait_s = parse_seconds(self.client.config().get("KillWait")) or _KILL_WAIT_S
         except ClusterUnavailable as error:
             _log.warning("Slurm does not say when this job ends: %s", error)

@@ -131,5 +131,7 @@ def withdraw(client: SlurmClient, restart: Restart) -> None:
     try:
         client.cancel([restart.job_id])
     except SlurmRefused as refusal:
+        if "invalid job id" in refusal.answer.lower():
+            return
         if client.job(restart.job_id).state in (JobState.PENDING, JobState.RUNNING):
             raise ClusterUnavailable(f"{restart.job_id} is still there: {refusal}") from refusal
