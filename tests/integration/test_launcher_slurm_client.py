@@ -18,6 +18,7 @@ from relight.launcher.clusters.slurm.client import (
     without_job_variables,
 )
 from relight.launcher.clusters.slurm.cluster import SlurmCluster
+from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.cluster import (
     ClusterUnavailable,
@@ -318,19 +319,64 @@ def test_a_node_that_nodelist_asks_for(healthy: FakeSlurm, cluster: SlurmCluster
     assert healthy.calls("sbatch") == []
 
 
-def test_sbatch_that_timed_out_but_worked(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
-    healthy.answer("sbatch", err="sbatch: error: Socket timed out on send/recv", code=1)
-    healthy.answer("squeue", f"{JOB_ID}|RUNNING|None\n99|PENDING|Dependency\n")
-    assert cluster.new_allocation([], "successor") == Restart("successor", "99")
+TIMED_OUT = "sbatch: error: Socket timed out on send/recv"
+OWN = f"{JOB_ID}|RUNNING|None\n"
+
+
+def test_a_second_life_finds_the_successor_of_the_first(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    healthy.answer("squeue", f"98|COMPLETING|None\n{OWN}99|PENDING|Dependency\n")
+    assert cluster.new_allocation([], "auto") == Restart("successor", "99")
+    assert healthy.calls("sbatch") == []
+
+
+def squeue(slurm: FakeSlurm, *answers: str | None) -> None:
+    """What squeue says, call by call; None is silence."""
+    for call, answer in enumerate(answers, start=1):
+        (slurm.folder / f"squeue.{call}.out").write_text(answer or "")
+        (slurm.folder / f"squeue.{call}.rc").write_text("1" if answer is None else "0")
+
+
+def sbatch_times_out_once(slurm: FakeSlurm) -> None:
+    (slurm.folder / "sbatch.1.err").write_text(TIMED_OUT)
+    (slurm.folder / "sbatch.1.rc").write_text("1")
+
+
+@pytest.mark.parametrize("silent", [0, 1, 3])
+def test_sbatch_that_timed_out_but_worked(
+    healthy: FakeSlurm, cluster: SlurmCluster, silent: int, pauses: list[float]
+) -> None:
+    sbatch_times_out_once(healthy)
+    squeue(healthy, OWN, *[None] * silent, f"{OWN}98|PENDING|Dependency\n")
+    assert cluster.new_allocation([], "successor") == Restart("successor", "98")
+    assert len(healthy.calls("sbatch")) == 1
+    assert pauses == [1.0, 3.0, 9.0, 17.0][: silent + 1]
+
+
+def test_sbatch_that_timed_out_and_worked_late(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    sbatch_times_out_once(healthy)
+    squeue(healthy, OWN, OWN, f"{OWN}98|PENDING|Dependency\n")
+    assert cluster.new_allocation([], "successor") == Restart("successor", "98")
     assert len(healthy.calls("sbatch")) == 1
 
 
 def test_sbatch_that_timed_out_and_did_not_work(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
-    (healthy.folder / "sbatch.1.err").write_text("Socket timed out on send/recv")
-    (healthy.folder / "sbatch.1.rc").write_text("1")
-    healthy.answer("squeue", f"{JOB_ID}|RUNNING|None\n")
+    sbatch_times_out_once(healthy)
+    squeue(healthy, OWN, OWN, OWN)
     assert cluster.new_allocation([], "successor") == Restart("successor", "99")
     assert len(healthy.calls("sbatch")) == 2
+
+
+def test_nobody_knows_whether_sbatch_worked(
+    healthy: FakeSlurm, cluster: SlurmCluster, run_config: RunConfig
+) -> None:
+    sbatch_times_out_once(healthy)
+    squeue(healthy, OWN, OWN, None, None, None)
+    with pytest.raises(SubmissionUnknown, match=f"squeue --me --name={run_config.run_id}"):
+        cluster.new_allocation([], "auto")
+    assert len(healthy.calls("sbatch")) == 1
+    assert ["requeue", JOB_ID] not in healthy.calls("scontrol")
 
 
 def test_refused_successor_falls_back_to_requeue(healthy: FakeSlurm, cluster: SlurmCluster) -> None:

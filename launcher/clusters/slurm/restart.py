@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from getpass import getuser
 from pathlib import Path
 from typing import Final
@@ -17,10 +17,12 @@ from typing import Final
 from relight.resilience.supervise.cluster import ClusterUnavailable, Restart, RestartRefused
 
 from .client import SlurmClient, SlurmRefused
+from .lookup import find_sent
 from .parse import JobFacts, JobState, can_be_allocated
 
 _log = logging.getLogger(__name__)
 _REQUEUE_SETTLES_S: Final = 20.0
+_AHEAD: Final = frozenset({JobState.PENDING, JobState.CONFIGURING, JobState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +64,27 @@ class Rearrangement:
             if self.client.job(self.job_id).restarts > self.restart_count:
                 return self._after_requeue(exclude)  # Slurm was faster
         try:
-            successor = self.client.submit_successor(self.script, self.job_id, exclude)
-        except ClusterUnavailable:
-            found = self._waiting_successor()  # it may have worked: look before sending again
-            successor = found or self.client.submit_successor(self.script, self.job_id, exclude)
+            # An earlier life of the supervisor may have sent one and died before it said so.
+            successor = self._waiting_successor(self.client) or self._send(exclude)
         except SlurmRefused:
             if job.requeue:
                 self.client.update(self.job_id, "Requeue", "1")
             raise
         return Restart("successor", successor)
 
-    def _waiting_successor(self) -> str | None:
-        jobs = self.client.jobs_named(self.run_id, getuser())
-        return next((job.job_id for job in jobs if job.job_id != self.job_id), None)
+    def _send(self, exclude: Sequence[str]) -> str:
+        try:
+            return self.client.submit_successor(self.script, self.job_id, exclude)
+        except ClusterUnavailable as error:
+            _log.warning("looking for a successor that sbatch may have sent: %s", error)
+        quick = replace(self.client, pauses_s=())
+        found = find_sent(lambda: self._waiting_successor(quick), self.run_id, self.client.sleep)
+        return found or self.client.submit_successor(self.script, self.job_id, exclude)
+
+    def _waiting_successor(self, client: SlurmClient) -> str | None:
+        jobs = client.jobs_named(self.run_id, getuser())
+        others = (job for job in jobs if job.job_id != self.job_id and job.state in _AHEAD)
+        return next((job.job_id for job in others), None)
 
     def _requeue(self, exclude: Sequence[str]) -> Restart:
         try:
