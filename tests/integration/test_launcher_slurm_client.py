@@ -403,6 +403,17 @@ def test_requeue_excludes_and_reads_back(healthy: FakeSlurm, cluster: SlurmClust
     assert ["update", f"JobId={JOB_ID}", "ExcNodeList=n2"] in healthy.calls("scontrol")
 
 
+def test_silence_after_a_requeue_does_not_undo_it(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    cluster.allocation()
+    healthy.answer("scontrol", err=SILENT, code=1)
+    for call, answer in ((3, job_text(Requeue="1")), (4, "")):  # the question, then the requeue
+        (healthy.folder / f"scontrol.{call}.out").write_text(answer)
+    assert cluster.new_allocation(["n2"], "requeue") == Restart("requeue", JOB_ID)
+    assert healthy.calls("scontrol")[3] == ["requeue", JOB_ID]
+
+
 def test_no_successor_for_a_job_that_slurm_has_requeued(
     healthy: FakeSlurm, cluster: SlurmCluster
 ) -> None:

@@ -14,6 +14,7 @@ from getpass import getuser
 from pathlib import Path
 from typing import Final
 
+from relight.errors import RelightError
 from relight.resilience.supervise.cluster import ClusterUnavailable, Restart, RestartRefused
 
 from .client import SlurmClient, SlurmRefused
@@ -99,8 +100,15 @@ class Rearrangement:
         return self._after_requeue(exclude)
 
     def _after_requeue(self, exclude: Sequence[str]) -> Restart:
+        """The restart is certain by now: what goes wrong here must not make an error of it."""
+        try:
+            self._exclude(exclude)
+        except RelightError as error:
+            _log.error("the requeued job may start on %s: %s", ", ".join(exclude), error)
+        return Restart("requeue", self.job_id)
+
+    def _exclude(self, exclude: Sequence[str]) -> None:
         """Excludes nodes from the requeued job's next start, and reads the exclusion back."""
-        restart = Restart("requeue", self.job_id)
         deadline = time.monotonic() + _REQUEUE_SETTLES_S
         while exclude:
             try:
@@ -114,7 +122,6 @@ class Rearrangement:
                 _log.error("the requeued job may start on %s: Slurm did not exclude them", exclude)
                 break
             time.sleep(0.5)
-        return restart
 
     def _feasible(self, exclude: Sequence[str], job: JobFacts) -> list[str]:
         """The nodes to avoid, without the oldest if too few would be left to start on.
