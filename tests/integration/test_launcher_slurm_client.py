@@ -312,6 +312,18 @@ def test_the_oldest_exclusion_is_dropped_when_nodes_run_out(
     assert "--exclude=n3,n2" in healthy.calls("sbatch")[0]
 
 
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT"])
+@pytest.mark.parametrize("mode", ["auto", "requeue"])
+def test_a_job_that_has_ended_is_not_restarted(
+    healthy: FakeSlurm, cluster: SlurmCluster, state: str, mode: str
+) -> None:
+    healthy.answer("scontrol", job_text(JobState=state))
+    with pytest.raises(RestartRefused, match=f"job {JOB_ID} is {state}"):
+        cluster.new_allocation([], mode)
+    assert healthy.calls("sbatch") == []
+    assert {call[0] for call in healthy.calls("scontrol")} <= {"--oneliner", "show"}
+
+
 def test_a_node_that_nodelist_asks_for(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
     healthy.answer("scontrol", job_text(ReqNodeList="n[1-2]"))
     with pytest.raises(RestartRefused, match=r"take them out of sbatch\.nodelist"):

@@ -40,6 +40,11 @@ class Rearrangement:
     def arrange(self, exclude: Sequence[str], mode: str) -> Restart:
         """See ``Cluster.new_allocation``; ``exclude`` is ordered, oldest first."""
         job = self.client.job(self.job_id)
+        if not job.state.live:
+            raise RestartRefused(
+                f"job {self.job_id} is {job.state}: what has ended, or was cancelled, is not "
+                "restarted; submit the run again if it should go on"
+            )
         named = sorted(set(exclude) & set(job.required))
         if named:
             raise RestartRefused(
