@@ -109,7 +109,8 @@ def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             hang_s=None if restart.hang in ("auto", "off") else parse_duration(restart.hang),
         ),
         health=HealthConfig(
-            preflight=health.preflight == "default",
+            preflight=health.preflight != "off",
+            active=health.preflight == "active",
             budget_s=health.budget,
             site_command=health.site_command,
             on_unknown=health.on_unknown,

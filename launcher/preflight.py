@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,12 @@ from relight.errors import UsageError
 from relight.resilience.config import RunConfig
 from relight.resilience.health.check import Candidate
 from relight.resilience.health.collect import read_reports
-from relight.resilience.health.preflight import examine, node_name
+from relight.resilience.health.preflight import (
+    ACTIVE_BUDGET_S,
+    ACTIVE_NODES,
+    examine,
+    node_name,
+)
 from relight.resilience.health.result import NodeReport
 from relight.resilience.supervise.cluster import StepRequest
 
@@ -34,7 +40,7 @@ _LAUNCH_S: Final = 10.0
 _POLL_S: Final = 0.1
 
 
-def examine_here(directory: Path) -> NodeReport:
+def examine_here(directory: Path, *, active: bool) -> NodeReport:
     """This node's report, as if a run were to save its checkpoints in ``directory``.
 
     Raises:
@@ -42,7 +48,7 @@ def examine_here(directory: Path) -> NodeReport:
     """
     spec = JobSpec(command=["true"], checkpoint=Checkpoint(directory=str(directory.absolute())))
     config = plan(with_defaults(spec, load_defaults()), submitter("preflight"), "local").config
-    return examine(Candidate(node_name(), config, 0.0), time.time())
+    return examine(Candidate(node_name(), config, 0.0), time.time(), active=active)
 
 
 @dataclass(slots=True)
@@ -50,6 +56,7 @@ class Examination:
     """A step on a run's nodes, and what has come of it so far."""
 
     config: RunConfig
+    limit_s: float
     nodes: tuple[str, ...]
     out_dir: Path
     process: subprocess.Popen[bytes]
@@ -57,7 +64,7 @@ class Examination:
     def reports(self) -> Iterator[NodeReport]:
         """Each node's report as it comes, until all are there, the step ends, or time is over."""
         missing = set(self.nodes)
-        deadline = time.monotonic() + self.config.health.budget_s + _LAUNCH_S
+        deadline = time.monotonic() + self.limit_s
         over = False
         while missing and not over:
             over = self.process.poll() is not None or time.monotonic() > deadline
@@ -69,7 +76,7 @@ class Examination:
 
 
 @contextmanager
-def examination(run: StoredRun) -> Iterator[Examination]:
+def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
     """Begin to look at the nodes of a run under Slurm; the step ends with the context.
 
     Raises:
@@ -91,13 +98,17 @@ def examination(run: StoredRun) -> Iterator[Examination]:
         tasks_per_node=1,
         cpus_per_task=1,
         argv=(*program, str(run.folder.root), str(out_dir), str(time.time()), *nodes),
-        env={},
+        env={},  # srun inherits ours
         output=out_dir / "step.log",
     )
     srun, *options = commands.step(request, None)
     argv = [srun, f"--jobid={facts.job_id}", *options]
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    config = run.plan.config
+    limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if active else 0.0) + _LAUNCH_S
+    env = os.environ | {ACTIVE_NODES: ",".join(nodes) if active else ""}
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(argv, env=env, stdin=nowhere, stdout=nowhere) as process:
         try:
-            yield Examination(run.plan.config, nodes, out_dir, process)
+            yield Examination(config, limit_s, nodes, out_dir, process)
         finally:
             process.terminate()

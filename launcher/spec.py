@@ -156,7 +156,7 @@ class RestartRules(_Section):
 class Health(_Section):
     """The checks before ranks start. ``checks`` holds other limits of single ones, or ``off``."""
 
-    preflight: Literal["default", "off"] = "default"
+    preflight: Literal["default", "active", "off"] = "default"
     site_command: Line | None = None
     on_unknown: OnUnknown = "warn"
     budget: Seconds = 30.0

@@ -51,11 +51,13 @@ class RestartConfig:
 class HealthConfig:
     """Which checks run before ranks start, and what an unclear answer means.
 
-    ``skip`` names checks that are not run; ``limits`` holds other thresholds, by check and name.
-    ``mounts`` must be mounted; ``xid_table`` replaces the one that comes with relight.
+    ``active`` adds tests that make every node work; nodes in the ledger get them anyway. ``skip``
+    names checks that are not run, ``limits`` holds other thresholds, by check and name. ``mounts``
+    must be mounted; ``xid_table`` replaces the one that comes with relight.
     """
 
     preflight: bool = True
+    active: bool = False
     budget_s: float = 30.0
     site_command: str | None = None
     on_unknown: OnUnknown = "warn"

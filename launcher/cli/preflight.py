@@ -25,21 +25,22 @@ _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
     default=Path(),
     help="Where checkpoints would go; the current directory by default.",
 )
+@click.option("--active", is_flag=True, help="Make the nodes work too: it takes a minute or so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str | None, as_list: bool, directory: Path, as_json: bool) -> None:
+def command(run: str | None, as_list: bool, directory: Path, active: bool, as_json: bool) -> None:
     """Look at the nodes that RUN holds now, or at this machine; exit 1 when something is bad."""
     if as_list:
         _list(as_json)
     elif run is None:
-        _here(directory, as_json)
+        _here(directory, active, as_json)
     else:
-        _nodes_of(run, as_json)
+        _nodes_of(run, active, as_json)
 
 
 def _list(as_json: bool) -> None:
-    from relight.resilience.health.catalogue import all_checks
+    from relight.resilience.health.catalogue import ACTIVE, all_checks
 
-    checks = all_checks()
+    checks = (*all_checks(), *ACTIVE)
     if as_json:
         click.echo(json.dumps([_described(check) for check in checks]))
         return
@@ -63,10 +64,10 @@ def _described(check: Check) -> dict[str, object]:
     }
 
 
-def _here(directory: Path, as_json: bool) -> None:
+def _here(directory: Path, active: bool, as_json: bool) -> None:
     from ..preflight import examine_here
 
-    report = examine_here(directory)
+    report = examine_here(directory, active=active)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
@@ -76,7 +77,7 @@ def _here(directory: Path, as_json: bool) -> None:
     click.get_current_context().exit(EXIT_FAILED if bad else 0)
 
 
-def _nodes_of(run: str, as_json: bool) -> None:
+def _nodes_of(run: str, active: bool, as_json: bool) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -87,7 +88,8 @@ def _nodes_of(run: str, as_json: bool) -> None:
 
     reports: dict[str, NodeReport | None] = {}
     console = Console(stderr=True)
-    with examination(find_run(run)) as looking, Progress(console=console) as progress:
+    looking_at = examination(find_run(run), active=active)
+    with looking_at as looking, Progress(console=console) as progress:
         bar = progress.add_task("nodes", total=len(looking.nodes))
         reports = dict.fromkeys(looking.nodes)
         for report in looking.reports():

@@ -30,6 +30,7 @@ from . import (
     temporary,
     ulimits,
 )
+from .active import disk_rate, gpu_copy, gpu_product, memory_rate, product
 from .check import Check, Finding
 from .gpu import (
     ecc,
@@ -60,6 +61,11 @@ _HOST: Final = (
     *(clock, names, peers, infiniband, infiniband_errors, software),
 )
 CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *_GPU, site_command))
+
+# Run one after another, since they would take each other's time.
+ACTIVE: Final[tuple[Check, ...]] = tuple(
+    subject.CHECK for subject in (product, memory_rate, disk_rate, gpu_product, gpu_copy)
+)
 
 
 def all_checks() -> tuple[Check, ...]:

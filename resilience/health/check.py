@@ -89,3 +89,4 @@ class Check:
     limits: tuple[Limit, ...] = ()
     silence: Outcome = Outcome.UNKNOWN
     needs: str | None = None  # a path below the root
+    of_median: float | None = None  # a value below this share of the nodes' median is a fault

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
 from ..ledger.faults import Fault
+from .active.gpu_product import PRODUCT
+from .catalogue import ACTIVE
 from .gpu.present import SERIALS
 from .peers import REACHED, UNREACHED
 from .result import CheckResult, NodeReport, Outcome
@@ -19,7 +22,11 @@ MIN_NODES: Final = 3  # with fewer there is no odd one out
 MIN_ASKED: Final = 2  # by so many a silent node must have been asked
 _OWN: Final = frozenset({SERIALS, REACHED, UNREACHED})  # facts that differ by nature
 # Ranks do not work together over different drivers, and the slowest network sets the pace.
-_BAD: Final = {"gpu driver": Fault.CONDITION, "infiniband ports": Fault.NETWORK}
+_BAD: Final = {
+    "gpu driver": Fault.CONDITION,
+    "infiniband ports": Fault.NETWORK,
+    PRODUCT: Fault.HARDWARE,
+}
 
 Reports = Mapping[str, NodeReport | None]
 
@@ -29,7 +36,7 @@ def compare(reports: Reports) -> dict[str, NodeReport | None]:
     added: dict[str, list[CheckResult]] = {}
     known = {node: report for node, report in reports.items() if report is not None}
     facts = {node: _facts(report) for node, report in known.items()}
-    for node, result in (*_odd_ones(facts), *_cut_off(facts)):
+    for node, result in (*_odd_ones(facts), *_cut_off(facts), *_slow(known)):
         added.setdefault(node, []).append(result)
     return {
         node: report
@@ -45,16 +52,16 @@ def _facts(report: NodeReport) -> dict[str, str]:
 
 def _odd_ones(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, CheckResult]]:
     """Nodes that differ where most agree; where no majority agrees nothing is said."""
-    if len(facts) < MIN_NODES:
-        return
     for name in sorted({name for found in facts.values() for name in found} - _OWN):
         seen = {node: found.get(name, ABSENT) for node, found in facts.items()}
+        if name == PRODUCT:  # not all nodes are tested
+            seen = {node: fact for node, fact in seen.items() if fact != ABSENT}
         usual, count = Counter(seen.values()).most_common(1)[0]
-        if count * 2 <= len(facts):
+        if count * 2 <= len(seen) or len(seen) < MIN_NODES:
             continue
         for node, fact in seen.items():
             if fact != usual:
-                text = f"{name} is {fact}, on {count} of {len(facts)} nodes it is {usual}"
+                text = f"{name} is {fact}, on {count} of {len(seen)} nodes it is {usual}"
                 outcome = Outcome.FAIL_NODE if name in _BAD else Outcome.WARN
                 yield node, _result(UNIFORM, outcome, text, _BAD.get(name, Fault.CONDITION))
 
@@ -73,6 +80,24 @@ def _cut_off(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Chec
         elif _nobody(asked_by.get(node, ())):
             askers = ", ".join(asker for asker, _ in asked_by[node])
             yield node, _unreachable(f"none of {askers} reached it")
+
+
+def _slow(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckResult]]:
+    """Nodes that are far behind the median of all in an active test."""
+    for test in ACTIVE:
+        rates = {
+            node: result.value
+            for node, report in reports.items()
+            for result in report.results
+            if result.check == test.name and result.value is not None
+        }
+        if len(rates) < MIN_NODES or test.of_median is None:
+            continue
+        usual = median(rates.values())
+        for node, rate in rates.items():
+            if rate < test.of_median * usual:
+                text = f"{rate:.3g}, {rate / usual:.0%} of the nodes' median"
+                yield node, _result(test.name, Outcome.FAIL_NODE, text, Fault.SLOW)
 
 
 def _nobody(asked: Sequence[tuple[str, bool]]) -> bool:

@@ -22,12 +22,14 @@ from relight.errors import RelightError
 from ..config import ConfigDamaged, RunConfig
 from ..ledger.record import Identity
 from ..run_folder import RunFolder
-from .catalogue import wanted_checks
-from .check import Candidate
+from .catalogue import ACTIVE, wanted_checks
+from .check import Candidate, Check
 from .gpu.present import SERIALS
 from .isolate import run_checks
 from .result import CheckResult, NodeReport
 
+ACTIVE_NODES = "RELIGHT_ACTIVE_NODES"  # a variable: the nodes that get active tests too
+ACTIVE_BUDGET_S = 180.0  # for those, on top of the run's budget
 CHECKS_SHARE = 0.9  # of the budget; the rest is for the start of this program and its report
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -41,21 +43,22 @@ def main(arguments: Sequence[str]) -> str | None:
         config = read_config(Path(run_dir))
         offset_s = started - float(reference_time)
         candidate = Candidate(node_name(), config, offset_s, tuple(peers))
-        write_report(Path(out_dir), examine(candidate, started))
+        active = candidate.node in os.environ.get(ACTIVE_NODES, "").split(",")
+        write_report(Path(out_dir), examine(candidate, started, active=active))
     except (RelightError, OSError) as error:
         return f"preflight: {error}"
     return None
 
 
-def examine(candidate: Candidate, started: float) -> NodeReport:
-    """Run the checks that this run asks for, within its budget."""
+def examine(candidate: Candidate, started: float, *, active: bool = False) -> NodeReport:
+    """Run the checks that this run asks for, within its budget; then active tests, one by one."""
     health = candidate.config.health
-    checks = [
-        check
-        for check in wanted_checks(health)
-        if check.needs is None or (candidate.root / check.needs).exists()
-    ]
+    checks = _possible(wanted_checks(health), candidate)
     results = run_checks(checks, candidate, health.budget_s * CHECKS_SHARE)
+    end = time.monotonic() + ACTIVE_BUDGET_S * CHECKS_SHARE
+    for test in _possible(ACTIVE, candidate) if active else ():
+        if test.name not in health.skip:
+            results += run_checks((test,), candidate, max(end - time.monotonic(), 0.0))
     return NodeReport(
         node=candidate.node,
         results=results,
@@ -63,6 +66,10 @@ def examine(candidate: Candidate, started: float) -> NodeReport:
         started=started,
         seconds=time.time() - started,
     )
+
+
+def _possible(checks: Sequence[Check], candidate: Candidate) -> list[Check]:
+    return [c for c in checks if c.needs is None or (candidate.root / c.needs).exists()]
 
 
 def _boards(results: Sequence[CheckResult]) -> tuple[str, ...]:

@@ -48,3 +48,12 @@ def test_what_all_nodes_fail_is_held_against_none(site: Site) -> None:
     assert run.data_of("ExcludeNode") == [], run.story()
     assert "it is not the nodes" in json.dumps(run.data_of("PreflightFinished"), ensure_ascii=False)
     assert ledger(site) == {}
+
+
+def test_a_node_in_the_ledger_is_tested_and_released(site: Site) -> None:
+    site.user(str(RELIGHT), "nodes", "exclude", "n1", "--reason", "somebody said so")
+    asked = heat(steps=20, sbatch={"nodelist": "n1"})  # by name, so that it is not excluded
+    run = Run.submit(site, asked)
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    assert "n1" in run.nodes()
+    assert ledger(site) == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relight.resilience.health.catalogue import CHECKS
+from relight.resilience.health.catalogue import ACTIVE, CHECKS
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 RELIGHT = Path(sys.executable).with_name("relight")
@@ -64,7 +64,7 @@ def submit(relight: Relight, tmp_path: Path, command: str) -> str:
 
 def test_the_list(relight: Relight) -> None:
     listed = json.loads(relight("preflight", "--list", "--json").stdout)
-    assert [check["name"] for check in listed] == [check.name for check in CHECKS]
+    assert [check["name"] for check in listed] == [check.name for check in (*CHECKS, *ACTIVE)]
     assert {"reads", "threshold", "worst", "typical_s", "limits"} <= set(listed[0])
     assert "limit: per_cpu = 1.5" in relight("preflight", "--list").stdout
 

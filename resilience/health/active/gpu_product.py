@@ -1,0 +1,86 @@
+"""Matrix product on each GPU: the same bits on all of them, and as fast as on the others.
+
+As on the processor, the numbers are small and whole: sums are exact in fp32, and one rounding to
+bf16 follows, so that every board must give the same bits in whatever order it adds.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ...ledger.faults import Fault
+from ..check import Candidate, Check, Finding, not_judged
+from ..gpu.reading import DRIVER
+from ..result import Outcome
+
+if TYPE_CHECKING:
+    import torch
+
+PRODUCT = "gpu product"  # the fact that holds a sum over the product's bits
+SIZE = 8192
+ROUNDS = 40
+LARGEST = 2  # SIZE * LARGEST**2 is far below 2**24
+
+
+def check_gpu_product(_candidate: Candidate) -> Finding:
+    """Compare all boards with the first, and report the slowest."""
+    try:
+        import torch
+    except ImportError:
+        return not_judged("torch is not installed")
+    if not torch.cuda.is_available():
+        return not_judged("torch sees no GPU")
+    sums, rates = [], []
+    for index in range(torch.cuda.device_count()):
+        total, rate = product_on(torch.device("cuda", index))
+        sums.append(total)
+        rates.append(rate)
+    odd = [str(index) for index, total in enumerate(sums) if total != max(sums, key=sums.count)]
+    if odd:
+        text = f"GPU {', '.join(odd)} multiplies to other bits than the rest"
+        return Finding(Outcome.FAIL_NODE, text, fault=Fault.HARDWARE)
+    slowest = min(rates)
+    text = f"GPU {rates.index(slowest)} is the slowest of {len(rates)}: {slowest:.0f} TFLOP/s"
+    return Finding(Outcome.PASS, text, slowest, "TFLOP/s", facts={PRODUCT: str(sums[0])})
+
+
+def product_on(device: torch.device, size: int = SIZE, rounds: int = ROUNDS) -> tuple[int, float]:
+    """A weighted sum over the bits of a seeded product, and the rate in TFLOP/s."""
+    import torch
+
+    random = torch.Generator().manual_seed(1)
+    shape = (2, size, size)
+    numbers = torch.randint(-LARGEST, LARGEST + 1, shape, generator=random, dtype=torch.int8)
+    left, right = numbers.to(device=device, dtype=torch.bfloat16)
+    product = left @ right
+    _finish(device)
+    started = time.perf_counter()
+    for _ in range(rounds):
+        product = left @ right
+    _finish(device)
+    rate = rounds * 2 * size**3 / (time.perf_counter() - started) / 1e12
+    bits = product.view(torch.int16).to(torch.int64)
+    weights = torch.arange(1, size + 1, device=device)
+    return int((bits * weights).sum()), rate
+
+
+def _finish(device: torch.device) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+CHECK = Check(
+    name="gpu_product",
+    reads="40 seeded bf16 products of 8192 x 8192 on each GPU, by torch",
+    threshold="the same bits on all; at least 0.9 of the nodes' median rate",
+    worst=Outcome.FAIL_NODE,
+    fault=Fault.SLOW,
+    typical_s=15.0,
+    timeout_s=90.0,
+    run=check_gpu_product,
+    needs=DRIVER,
+    of_median=0.9,
+)

@@ -1,0 +1,156 @@
+"""Tests that make a node work: what they find, and what it means beside the other nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from relight.resilience.config import RunConfig
+from relight.resilience.health.active import disk_rate, gpu_copy, gpu_product, memory_rate, product
+from relight.resilience.health.active.gpu_product import PRODUCT, product_on
+from relight.resilience.health.catalogue import ACTIVE
+from relight.resilience.health.check import Candidate, Check
+from relight.resilience.health.compare import compare
+from relight.resilience.health.preflight import examine
+from relight.resilience.health.result import CheckResult, NodeReport, Outcome
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Identity
+
+Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@pytest.fixture(autouse=True)
+def _little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "SIZE", 64)
+    monkeypatch.setattr(product, "SECONDS", 0.01)
+    monkeypatch.setattr(memory_rate, "ARRAY_BYTES", 1024**2)
+    monkeypatch.setattr(disk_rate, "FILE_BYTES", 1024**2)
+
+
+@pytest.fixture
+def candidate(run_config: RunConfig) -> Candidate:
+    return Candidate("n1", run_config, 0.0)
+
+
+@pytest.mark.parametrize("subject", [product, memory_rate, disk_rate])
+def test_this_machine_works(candidate: Candidate, subject: object) -> None:
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    finding = check.run(candidate)
+    assert finding.outcome is Outcome.PASS
+    assert finding.value is not None
+    assert finding.value > 0
+
+
+@pytest.mark.parametrize("subject", [product, memory_rate])
+def test_a_machine_that_calculates_wrongly(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, subject: object
+) -> None:
+    monkeypatch.setattr(np, "array_equal", lambda _one, _other: False)
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    finding = check.run(candidate)
+    assert (finding.outcome, finding.fault) == (Outcome.FAIL_NODE, Fault.HARDWARE)
+    assert "wrong" in finding.evidence
+
+
+def test_a_product_with_one_wrong_bit_is_seen(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = np.array_equal
+
+    def flipped(one: Vector, other: Vector) -> bool:
+        one.view(np.uint64)[7] ^= np.uint64(1)
+        return right(one, other)
+
+    monkeypatch.setattr(np, "array_equal", flipped)
+    assert product.CHECK.run(candidate).outcome is Outcome.FAIL_NODE
+
+
+def test_a_disk_that_fails(candidate: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert disk_rate.CHECK.run(candidate).outcome is Outcome.FAIL_NODE
+
+
+@pytest.mark.parametrize("subject", [gpu_product, gpu_copy])
+def test_without_a_gpu_nothing_is_judged(candidate: Candidate, subject: object) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    assert "not judged" in check.run(candidate).evidence
+
+
+def test_the_product_of_boards_is_the_same_each_time() -> None:
+    one, _ = product_on(torch.device("cpu"), size=128, rounds=1)
+    other, rate = product_on(torch.device("cpu"), size=128, rounds=2)
+    assert one == other
+    assert rate > 0
+
+
+def test_active_tests_are_run_only_when_asked(candidate: Candidate) -> None:
+    quick = dataclasses.replace(
+        candidate.config, health=dataclasses.replace(candidate.config.health, skip=("disk_rate",))
+    )
+    here = dataclasses.replace(candidate, config=quick)
+    names = {result.check for result in examine(here, 0.0).results}
+    assert not names & {test.name for test in ACTIVE}
+    more = {result.check for result in examine(here, 0.0, active=True).results}
+    assert more - names >= {"product", "memory_rate"}
+    assert "disk_rate" not in more
+
+
+def reports(check: str, **values: float) -> dict[str, NodeReport | None]:
+    return {
+        node: NodeReport(
+            node=node,
+            results=(
+                CheckResult(
+                    check=check,
+                    outcome=Outcome.PASS,
+                    evidence="",
+                    value=value,
+                    seconds=1.0,
+                    fault=Fault.SLOW,
+                    facts={PRODUCT: str(value)} if check == PRODUCT else {},
+                ),
+            ),
+            identity=Identity(),
+            started=0.0,
+            seconds=1.0,
+        )
+        for node, value in values.items()
+    }
+
+
+def accused(judged: dict[str, NodeReport | None]) -> dict[str, tuple[str, Fault]]:
+    return {
+        node: (report.results[-1].evidence, report.results[-1].fault)
+        for node, report in judged.items()
+        if report is not None and report.results[-1].outcome is Outcome.FAIL_NODE
+    }
+
+
+def test_a_slow_node_is_slow_beside_the_median() -> None:
+    judged = compare(reports("product", n1=100.0, n2=101.0, n3=69.0, n4=99.0))
+    assert accused(judged) == {"n3": ("69, 69% of the nodes' median", Fault.SLOW)}
+    assert accused(compare(reports("product", n1=100.0, n2=101.0, n3=71.0))) == {}
+
+
+def test_two_nodes_have_no_median() -> None:
+    assert accused(compare(reports("product", n1=100.0, n2=1.0))) == {}
+
+
+def test_a_board_that_multiplies_to_other_bits_than_those_of_other_nodes() -> None:
+    judged = compare(reports(PRODUCT, n1=7.0, n2=7.0, n3=8.0, n4=7.0))
+    assert accused(judged)["n3"][1] is Fault.HARDWARE
+
+
+def test_nodes_that_were_not_tested_are_not_odd() -> None:
+    tested = reports(PRODUCT, n1=7.0, n2=7.0, n3=7.0)
+    assert accused(compare({**tested, **reports("product", n4=1.0, n5=1.0)})) == {}
