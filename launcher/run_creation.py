@@ -18,6 +18,7 @@ from relight import __version__
 from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
 
+from .clusters.slurm.lookup import SubmissionUnknown
 from .plan import LaunchPlan, Submitter
 from .runs import runs_dir
 from .stored_plan import PLAN_VERSION
@@ -37,7 +38,8 @@ def submitter(name: str) -> Submitter:
 
 @contextmanager
 def new_run_folder(plan: LaunchPlan, spec_text: str) -> Iterator[RunFolder]:
-    """The folder of the plan's run; an exception in the body removes it again.
+    """The folder of the plan's run; an exception in the body removes it again, unless a job may
+    exist that needs it.
 
     Raises:
         UsageError: it exists, or cannot be made.
@@ -61,6 +63,8 @@ def new_run_folder(plan: LaunchPlan, spec_text: str) -> Iterator[RunFolder]:
         _write(folder.script, plan.script)
         _write(folder.plan, _plan_text(plan))
         yield folder
+    except SubmissionUnknown:
+        raise
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         if link.is_symlink():

@@ -13,13 +13,14 @@ from typing import Final
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.slurm.slurm import SlurmExecutor
 
-from relight.errors import RelightError, UsageError
+from relight.errors import UsageError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
 from ...plan import LaunchPlan
 from .client import SlurmClient, SlurmMissing, is_no_answer, without_job_variables
+from .lookup import PAUSES_S, SubmissionUnknown, find_sent
 
-_PAUSES_S: Final = (1.0, 3.0, 9.0)
+_TRIES: Final = 4
 
 
 class SubmissionRefused(UsageError):
@@ -46,7 +47,7 @@ class _ScriptExecutor(SlurmExecutor):
             return str(self._submit_command("").job_id)
 
 
-def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = _PAUSES_S) -> str:
+def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = PAUSES_S) -> str:
     """Sends the plan; the job id.
 
     When sbatch got no answer the job may be in the queue all the same, so it is looked for by its
@@ -55,7 +56,8 @@ def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = _PAUSES_S) -> str:
     Raises:
         SlurmMissing: there is no Slurm on this machine.
         SubmissionRefused: sbatch said no.
-        ClusterUnavailable: no answer, several times.
+        SubmissionUnknown: the job may be in the queue; its run folder must stay.
+        ClusterUnavailable: no answer, several times; nothing was submitted.
     """
     folder = plan.folder.root / "submitit"
     folder.mkdir(mode=0o700)
@@ -66,28 +68,36 @@ def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = _PAUSES_S) -> str:
             "srun is not on this machine's PATH: there is no Slurm here; "
             "use `relight run` to run without it"
         ) from error
-    for pause_s in (*pauses_s, None):
+    for _ in range(_TRIES):
         try:
             return executor.send()
         except FailedSubmissionError as error:
-            raise ClusterUnavailable(f"sbatch: {error}") from error
+            answer = str(error)
         except FailedJobError as error:
             answer = str(error).strip()
             if not is_no_answer(answer):
                 raise SubmissionRefused(_refusal(answer)) from error
-        if found := _already_there(plan.config.run_id):
+        if found := _already_there(plan, pauses_s):
             return found
-        if pause_s is not None:
-            time.sleep(pause_s)
-    raise ClusterUnavailable(f"sbatch got no answer from Slurm: {answer}; try again later")
+    raise ClusterUnavailable(
+        f"sbatch got no answer from Slurm: {answer}; nothing was submitted; try again later"
+    )
 
 
-def _already_there(name: str) -> str | None:
+def _already_there(plan: LaunchPlan, pauses_s: tuple[float, ...]) -> str | None:
+    run_id = plan.config.run_id
+
+    def look() -> str | None:
+        jobs = SlurmClient(pauses_s=()).jobs_named(run_id, getuser())
+        return jobs[0].job_id if jobs else None
+
     try:
-        jobs = SlurmClient(pauses_s=()).jobs_named(name, getuser())
-    except RelightError:
-        return None
-    return jobs[0].job_id if jobs else None
+        return find_sent(look, run_id, time.sleep, pauses_s)
+    except SubmissionUnknown as error:
+        raise SubmissionUnknown(
+            f"{error}; its run folder {plan.folder.root} stays: `relight status {run_id}` and "
+            f"`relight cancel {run_id}` work on it"
+        ) from error
 
 
 def _refusal(answer: str) -> str:
