@@ -17,7 +17,7 @@ from typing import Final
 
 LIVES: Final = 4
 EXIT_CRASHED: Final = 70  # an unexpected error of ours (EX_SOFTWARE of sysexits.h)
-_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -26,6 +26,8 @@ def keep(supervise: Callable[[int], int]) -> int:
 
     ``life`` counts from 1. An exit code is a decision and final, whatever it is.
     """
+    for number in (signal.SIGUSR2, signal.SIGHUP):  # they mean nothing here, and would end us
+        signal.signal(number, signal.SIG_IGN)
     for life in range(1, LIVES + 1):
         child = _start(supervise, life)
         status = _wait(child)
@@ -38,14 +40,13 @@ def keep(supervise: Callable[[int], int]) -> int:
 
 def _start(supervise: Callable[[int], int], life: int) -> int:
     parent = os.getpid()
-    # A signal between fork and the handlers of the child must not be lost, and must not end it.
+    # A signal between fork and the handlers of the child must not be lost, and must not end it: the
+    # child itself lets them in, once it listens.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child == 0:
         for number in _PASSED_ON:
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the supervisor listens
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os._exit(_live(supervise, life, parent))
     for number in _PASSED_ON:
         signal.signal(number, lambda number, _: _pass_on(child, number))

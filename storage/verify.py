@@ -49,6 +49,19 @@ def verify(directory: Path, step: int | None = None) -> Report:
     return Report(tuple(one.step for one in committed), tuple(findings))
 
 
+def verify_shard(directory: Path, step: int, rank: int) -> bool:
+    """Whether one rank's shard of a committed step is whole; reads every byte of it.
+
+    Raises FormatUnknown for a checkpoint of a later version.
+    """
+    manifest = examine(directory, step).manifest
+    if manifest is None:
+        return False
+    shards = [receipt for receipt in manifest.receipts if receipt.rank == rank]
+    found = (damage for one in shards for damage in _damages(directory, manifest, one))
+    return bool(shards) and next(found, None) is None
+
+
 def _findings(directory: Path, candidate: Candidate) -> Iterator[Finding]:
     manifest = candidate.manifest
     if manifest is None or manifest.step != candidate.step:

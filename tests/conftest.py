@@ -11,8 +11,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from relight.resilience.config import CheckpointConfig, RunConfig
+
+# The time that an example takes says more about the machine than about the code.
+settings.register_profile("relight", deadline=None)
+settings.load_profile("relight")
 
 PATIENCE_S = 5.0  # what has been told to end may take this long
 

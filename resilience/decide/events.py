@@ -143,10 +143,15 @@ class CheckpointCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRefused:
-    """A rank could not restore from a checkpoint because it is damaged."""
+    """A rank on ``node`` could not restore from a checkpoint.
+
+    ``sound`` says that others can read what that rank could not.
+    """
 
     step: int
     reason: str
+    node: str
+    sound: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +171,15 @@ class AllocationArranged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRefused:
-    """There will be no new allocation."""
+    """There will be no new allocation; ``transient``: only because nobody answered."""
+
+    reason: str
+    transient: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Superseded:
+    """Another supervisor has taken the run over."""
 
     reason: str
 
@@ -189,4 +202,5 @@ Event = (
     | RestoreImpossible
     | AllocationArranged
     | AllocationRefused
+    | Superseded
 )

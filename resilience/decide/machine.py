@@ -42,6 +42,7 @@ from .events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    Superseded,
 )
 from .past import remember
 from .policy import Policy
@@ -96,7 +97,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case RanksHung():
             return _ranks_hung(state, event)
         case RanksStopped():
-            return _ranks_stopped(state, policy, now)
+            return _ranks_stopped(state, event, policy, now)
         case NodesProbed():
             return _nodes_probed(state, event, policy, now)
         case StopRequested():
@@ -117,8 +118,9 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case AllocationArranged():
             return _allocation_arranged(state, event)
         case AllocationRefused():
-            reason = f"no new allocation: {event.reason}"
-            return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
+            return _allocation_refused(state, event)
+        case Superseded():
+            return finish(state, Outcome.INTERRUPTED, EXIT_STOP, "superseded", event.reason)
         case _:
             assert_never(event)
 
@@ -269,6 +271,8 @@ def _progressed(state: State, step_: int) -> State:
 def _checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
     if state.phase not in _RANKS_ALIVE:
         return state, ()
+    if event.sound:
+        return _cannot_read(state, event)
     aside = SetCheckpointAside(step=event.step, reason=event.reason)
     fault = Fault(
         cause=FaultCause.CHECKPOINT_DAMAGED,
@@ -283,6 +287,21 @@ def _checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
     return replace(state, fault=fault, phase=Phase.STOPPING), (aside, StopRanks(reason=reason))
 
 
+def _cannot_read(state: State, event: CheckpointRefused) -> Decision:
+    """The checkpoint is good, so it stays; the node that cannot read it is asked."""
+    fault = Fault(
+        cause=FaultCause.FILESYSTEM,
+        rank=None,
+        node=event.node,
+        evidence=f"{event.node} cannot read checkpoint {event.step}, others can: {event.reason}",
+    )
+    suspects = tuple(dict.fromkeys((*state.suspects, event.node)))
+    state = replace(state, fault=root(state.fault, fault), suspects=suspects)
+    if state.phase is Phase.STOPPING:
+        return state, ()
+    return replace(state, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+
+
 # Told to stop
 
 
@@ -291,11 +310,13 @@ def _stop_requested(state: State, event: StopRequested, policy: Policy, now: flo
         return state, ()
     earlier = state.stop
     stop = Stop(cause=event.cause, kill_at=event.kill_at, evidence=event.evidence)
-    if earlier is not None and not _outranks(stop, earlier):
+    if earlier is not None and not stop.outranks(earlier):
         return state, ()
     if state.phase is Phase.MOVING:
         # Our own request for a new allocation may bring signals; only a cancel changes anything.
         return (replace(state, stop=stop) if stop.cause is StopCause.CANCELLED else state), ()
+    if not stop.ends_allocation and state.phase is not Phase.RUNNING:
+        return state, ()  # the job goes on, and there is nothing to save
     state = replace(state, stop=stop)
     if state.phase is Phase.RUNNING:
         order = SaveAndStop(cause=stop.cause, kill_at=stop.kill_at, reason=stop.evidence)
@@ -306,19 +327,6 @@ def _stop_requested(state: State, event: StopRequested, policy: Policy, now: flo
     if state.phase is Phase.STOPPING:
         return state, ()
     return leave(state, policy, now)
-
-
-def _outranks(new: Stop, old: Stop) -> bool:
-    """A user's cancel beats all; knowing beats not knowing; the end of the job beats a signal."""
-    order = (
-        StopCause.SIGNALLED,
-        StopCause.UNKNOWN,
-        StopCause.TIME_LIMIT,
-        StopCause.PREEMPTED,
-        StopCause.REQUEUED,
-        StopCause.CANCELLED,
-    )
-    return order.index(new.cause) > order.index(old.cause)
 
 
 def _save_failed(state: State, event: SaveFailed) -> Decision:
@@ -336,12 +344,12 @@ def _ranks_lingered(state: State, event: RanksLingered) -> Decision:
 # After all ranks have stopped
 
 
-def _ranks_stopped(state: State, policy: Policy, now: float) -> Decision:
-    if state.phase is not Phase.STOPPING:
+def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float) -> Decision:
+    if state.phase is not Phase.STOPPING or event.generation != state.generation:
         return state, ()
     state, guilty = judge(state, policy)
     state, excluded = exclude(state, guilty, cause_of_fault(state))
-    if state.stop is not None and state.stop.cause is not StopCause.SIGNALLED:
+    if state.stop is not None and state.stop.ends_allocation:
         state, more = leave(state, policy, now)
     elif state.suspects:
         order = ProbeNodes(nodes=state.suspects, reason="a node is blamed on evidence only")
@@ -357,6 +365,15 @@ def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) 
     state, excluded = exclude(state, event.silent, FaultCause.NODE_DOWN.value)
     state, more = come_back(state, policy, now)
     return state, (*excluded, *more)
+
+
+def _allocation_refused(state: State, event: AllocationRefused) -> Decision:
+    reason = f"no new allocation: {event.reason}"
+    if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
+        return finish(state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, reason)
+    if event.transient:  # the scheduler may bring the run back; a verdict would forbid that
+        return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause_text(state), reason)
+    return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
 
 
 def _allocation_arranged(state: State, event: AllocationArranged) -> Decision:

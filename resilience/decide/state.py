@@ -40,6 +40,25 @@ class Stop:
     kill_at: float | None
     evidence: str
 
+    @property
+    def ends_allocation(self) -> bool:
+        """Whether the job ends with it; when nobody says so and nobody kills, it goes on."""
+        if self.cause is StopCause.SIGNALLED:
+            return False
+        return self.cause is not StopCause.UNKNOWN or self.kill_at is not None
+
+    def outranks(self, other: Stop) -> bool:
+        """A user's cancel beats all; knowing beats not knowing; the end of the job a signal."""
+        order = (
+            StopCause.SIGNALLED,
+            StopCause.UNKNOWN,
+            StopCause.TIME_LIMIT,
+            StopCause.PREEMPTED,
+            StopCause.REQUEUED,
+            StopCause.CANCELLED,
+        )
+        return order.index(self.cause) > order.index(other.cause)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:

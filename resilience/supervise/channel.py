@@ -103,6 +103,12 @@ class Channel:
         now = time.monotonic()
         return (line for line in list(self._lines.values()) if now - line.heard > limit_s)
 
+    def forgive_silence(self) -> None:
+        """Begin to wait for every agent anew."""
+        now = time.monotonic()
+        for line in self._lines.values():
+            line.heard = now
+
     def drop(self, line: Line) -> None:
         """Forget an agent that is held for lost."""
         if self._lines.get(line.task) is line:

@@ -13,20 +13,24 @@ _PATIENCE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``kill_at`` is when processes are killed; ``last_seconds`` what the last save took."""
+    """``kill_at`` is when processes are killed, None when nobody kills them.
+
+    ``last_seconds`` is what the last save took, ``step_s`` the longest step so far.
+    """
 
     kill_at: float | None
     last_seconds: float | None
+    step_s: float = 0.0
 
     @property
     def need_s(self) -> float:
-        """Twice the last save, for bandwidth varies; nothing is known before the first one."""
-        return 2.0 * (self.last_seconds or 0.0)
+        """Two steps until the common one is done, and twice the last save: bandwidth varies."""
+        return 2.0 * self.step_s + 2.0 * (self.last_seconds or 0.0)
 
     def left_s(self, now: float) -> float:
         """What is left for the ranks, after a part is kept for what follows them."""
         if self.kill_at is None:
-            return _PATIENCE_S
+            return max(_PATIENCE_S, 2.0 * self.need_s)
         left_s = self.kill_at - now
         return max(0.0, left_s - min(_AFTER_S, left_s / 4))
 

@@ -4,23 +4,26 @@ One writer per file (``journal/<attempt>.jsonl``), one JSON object per line::
 
     {"time": 1790000000.123, "kind": "event", "name": "RankExited", "data": {...}}
 
-``kind`` is ``event``, ``action`` (journaled before it is executed, its ``reason`` in the data) or
-``note`` (facts for people, e.g. ``CheckpointCommitted``, ``NodeExcluded``).
+``kind`` is ``event`` or ``action`` (journaled before it is executed, its ``reason`` in the data).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from relight.errors import RelightError
 
-Kind = Literal["event", "action", "note"]
+_log: Final = logging.getLogger(__name__)
+
+Kind = Literal["event", "action"]
 
 
 class JournalTaken(RelightError):
@@ -38,10 +41,22 @@ class Record:
     attempt: str = ""  # from the file's name, not stored in the line
 
 
-class JournalWriter:
-    """Appends records, each durable before :meth:`write` returns.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line to be written; ``time`` is in Unix seconds."""
 
-    ``go_on`` continues the journal of a supervisor that is known to have ended.
+    time: float
+    kind: Kind
+    name: str
+    data: Mapping[str, object]
+
+
+class JournalWriter:
+    """Appends entries, durable before :meth:`write` returns.
+
+    When the disk refuses, the entries are kept and tried again with the next ones: a full disk must
+    not end a run whose ranks compute. ``go_on`` continues the journal of a supervisor that is known
+    to have ended.
 
     Raises:
         JournalTaken: the file exists: two supervisors of one attempt must not run.
@@ -58,14 +73,38 @@ class JournalWriter:
             raise JournalTaken(
                 f"{path} exists: a supervisor of this attempt is, or was, at work; this one stops"
             ) from error
+        self._size_bytes = os.fstat(self._fd).st_size
+        self._unwritten = b""
 
-    def write(self, time: float, kind: Kind, name: str, data: Mapping[str, object]) -> None:
-        line = json.dumps({"time": time, "kind": kind, "name": name, "data": data}, default=str)
-        os.write(self._fd, line.encode() + b"\n")
+    def write(self, entries: Sequence[Entry]) -> None:
+        self._unwritten += b"".join(_line(entry) for entry in entries)
+        try:
+            self._append(self._unwritten)
+        except OSError as error:
+            _log.error("the journal cannot be written for now: %s", error)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size_bytes)  # a torn line would hide all after it
+            return
+        self._size_bytes += len(self._unwritten)
+        self._unwritten = b""
+
+    def _append(self, content: bytes) -> None:
+        if os.write(self._fd, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fdatasync(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _line(entry: Entry) -> bytes:
+    content = {
+        "time": entry.time,
+        "kind": entry.kind,
+        "name": entry.name,
+        "data": entry.data,
+    }
+    return json.dumps(content, default=str).encode() + b"\n"
 
 
 def _cut_torn_line(path: Path) -> None:

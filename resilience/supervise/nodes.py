@@ -19,6 +19,8 @@ from .cluster import Allocation, Cluster, StepRequest
 
 _log: Final = logging.getLogger(__name__)
 PROBE_LIMIT_S: Final = 12.0
+PROBE_TRIES: Final = 10
+PROBE_PAUSE_S: Final = 10.0
 _LAUNCH_S: Final = 10.0  # what a step may take to start, on top of the budget of its checks
 
 
@@ -57,14 +59,26 @@ async def run_preflight(
     )
 
 
-async def probe(cluster: Cluster, nodes: tuple[str, ...]) -> NodesProbed:
-    """Let each suspect run a command; one that cannot is silent, with the evidence."""
-    conditions = await asyncio.to_thread(cluster.node_conditions, nodes)
-    verdicts = await asyncio.gather(
-        *(_probe_one(cluster, node, conditions.get(node) == "down") for node in nodes)
-    )
-    silent = {node: evidence for node, evidence in zip(nodes, verdicts, strict=True) if evidence}
-    return NodesProbed(answered=tuple(node for node in nodes if node not in silent), silent=silent)
+async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> NodesProbed:
+    """Let each suspect run a command; one that cannot is silent, with the evidence.
+
+    ``control`` is the supervisor's own node, which lives: when a command fails there too, it is the
+    scheduler that does not start commands, and no answer counts.
+    """
+    for _ in range(PROBE_TRIES):
+        conditions = await asyncio.to_thread(cluster.node_conditions, nodes)
+        verdicts = await asyncio.gather(
+            *(_probe_one(cluster, node, conditions.get(node) == "down") for node in nodes)
+        )
+        silent = {
+            node: evidence for node, evidence in zip(nodes, verdicts, strict=True) if evidence
+        }
+        if not silent or await _probe_one(cluster, control, False) is None:
+            answered = tuple(node for node in nodes if node not in silent)
+            return NodesProbed(answered=answered, silent=silent)
+        _log.warning("no command starts on %s either: the scheduler does not answer", control)
+        await asyncio.sleep(PROBE_PAUSE_S)
+    return NodesProbed(answered=nodes, silent={})
 
 
 async def _probe_one(cluster: Cluster, node: str, known_down: bool) -> str | None:

@@ -45,6 +45,7 @@ class Pace:
     config: RestartConfig
     world_size: int
     _ranks: dict[int, _Rank] = field(default_factory=dict)
+    _joined: set[int] = field(default_factory=set)
     _finished: set[int] = field(default_factory=set)
     _common: int = -1
     _moved: float = 0.0
@@ -53,12 +54,15 @@ class Pace:
     def begin(self, now: float) -> None:
         """A generation starts; nothing is known of its steps yet."""
         self._ranks.clear()
+        self._joined.clear()
         self._finished.clear()
         self._common, self._moved, self._longest = -1, now, None
 
     def on_word(self, rank: int, word: Message, now: float) -> None:
         """What a rank says of its steps and sections (see ``messages``)."""
         match word["type"]:
+            case "joined":
+                self._joined.add(rank)
             case "restored" | "beat":
                 self._heard(rank, number(word, "step"), now)
             case "entered" if rank in self._ranks:
@@ -87,6 +91,17 @@ class Pace:
             self._longest = 0.0 if first else max(self._longest or 0.0, now - self._moved)
         self._common, self._moved = common, now
 
+    def pause_over(self, now: float) -> None:
+        """This process was stopped for a while: nobody could be heard."""
+        self._moved = now
+        for each in self._ranks.values():
+            each.heard = now
+
+    @property
+    def longest_step_s(self) -> float:
+        """The longest step so far; 0 before there were two."""
+        return self._longest or 0.0
+
     def limit_s(self) -> float:
         """How long the common step may stand."""
         if self._longest is None:
@@ -97,8 +112,10 @@ class Pace:
 
     def hang(self, now: float) -> Hang | None:
         """Who hangs; None while all is well, or while nothing is known of a rank."""
-        if not self.config.watch_hangs or len(self._ranks) < self.world_size:
+        if not self.config.watch_hangs or not self._joined:
             return None
+        if len(self._ranks) < self.world_size:
+            return self._late_start(now)
         # What a program does after its steps may take as long as it likes.
         working = {rank: each for rank, each in self._ranks.items() if rank not in self._finished}
         if not working:
@@ -119,6 +136,13 @@ class Pace:
             return None
         detail = f"no step in {stood_s:.0f} s, the limit is {self.limit_s():.0f} s"
         return Hang(_behind(working, now), detail)
+
+    def _late_start(self, now: float) -> Hang | None:
+        """Some ranks use the API: the others must come, or the first ones wait for ever."""
+        if now - self._moved <= START_LIMIT_S:
+            return None
+        absent = tuple(sorted(set(range(self.world_size)) - self._ranks.keys()))
+        return Hang(absent, f"no step was begun in {now - self._moved:.0f} s")
 
 
 def _behind(ranks: Mapping[int, _Rank], now: float) -> tuple[int, ...]:

@@ -98,7 +98,7 @@ class Ranks:
             self._emit(self._start_failed())
             return
         port = await self._free_port()
-        if port is None:
+        if port is None or not self._all_connected():
             self._emit(self._start_failed())
             return
         world = World(
@@ -220,13 +220,15 @@ class Ranks:
 
     async def stop(self, *, stacks: bool) -> None:
         """Kill all programs of the generation; RanksStopped follows, whatever the nodes do."""
+        generation = self.generation
         self._stopping = True
         if stacks:
-            self.tell({"type": "stacks", "generation": self.generation})
+            self.tell({"type": "stacks", "generation": generation})
             await asyncio.sleep(STACKS_S)
-        self.tell({"type": "stop", "generation": self.generation, "signal": "SIGKILL"})
+            if generation != self.generation:
+                return  # all had ended, and the next one has begun
+        self.tell({"type": "stop", "generation": generation, "signal": "SIGKILL"})
         self._report_if_empty()
-        generation = self.generation
         await asyncio.sleep(KILL_LIMIT_S)
         if generation == self.generation:
             for rank in list(self._alive):
@@ -254,6 +256,10 @@ class Ranks:
         for line in self._channel.silent(SILENT_LIMIT_S):
             self._channel.drop(line)
             self._lose(line.task, f"its agent was silent for {SILENT_LIMIT_S:.0f} s")
+
+    def forgive_silence(self) -> None:
+        """Nobody could be heard for a while."""
+        self._channel.forgive_silence()
 
     # What agents say
 

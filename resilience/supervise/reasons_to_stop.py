@@ -21,6 +21,7 @@ from .cluster import Cluster, ClusterUnavailable, StopNotice
 _log: Final = logging.getLogger(__name__)
 _TRIES: Final = 5  # to learn why a signal came
 _PAUSE_S: Final = 1.0
+_MARGIN_S: Final = 10.0  # for the commit, the end of the ranks and the next job
 _CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
 
 
@@ -34,16 +35,33 @@ def cancelled(now: float) -> StopRequested:
 
 
 class ReasonsToStop:
-    """Reports StopRequested by ``emit``."""
+    """Reports StopRequested by ``emit``.
 
-    def __init__(self, config: RunConfig, cluster: Cluster, emit: Callable[[Event], None]) -> None:
-        self._lead_s = config.checkpoint.lead_s
+    ``can_save`` says whether the program would save if it were asked; ``time_needed_s`` is what a
+    save would take now.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        cluster: Cluster,
+        emit: Callable[[Event], None],
+        can_save: Callable[[], bool],
+        time_needed_s: Callable[[], float],
+    ) -> None:
+        self._least_lead_s = config.checkpoint.lead_s
+        self._can_save = can_save
+        self._time_needed_s = time_needed_s
         self._cancelled = RunFolder(config.run_dir).cancelled
         self._cluster = cluster
         self._emit = emit
         self._settled = asyncio.Event()
         self._settled.set()
         self._end_time: float | None = None
+
+    @property
+    def _lead_s(self) -> float:
+        return max(self._least_lead_s, _MARGIN_S + self._time_needed_s())
 
     def read_end_time(self) -> float | None:
         """When the time limit ends the attempt; the last known answer while there is no other."""
@@ -77,7 +95,9 @@ class ReasonsToStop:
         notice = await asyncio.to_thread(
             self._cluster.stop_notice, signal_name, to_supervisor=to_supervisor
         )
-        if not self._too_early(notice):
+        if notice.cause is StopCause.SIGNALLED and not self._can_save():
+            _log.info("%s: %s; nothing is done about it", signal_name, notice.evidence)
+        elif not self._too_early(notice):
             self._emit(
                 StopRequested(
                     cause=notice.cause,

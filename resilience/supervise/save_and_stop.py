@@ -10,17 +10,30 @@ from typing import Final
 from ..decide.actions import SaveAndStop
 from ..decide.events import Event, RanksLingered, SaveFailed
 from .deadline import Deadline
+from .pace import Pace
 from .ranks import Ranks
 from .saves import Saves
 
 _LINGER_S: Final = 5.0
+_TURN_S: Final = 1.0
 
 
 async def save_and_stop(
-    order: SaveAndStop, ranks: Ranks, saves: Saves, emit: Callable[[Event], None]
+    order: SaveAndStop,
+    kill_at: Callable[[], float | None],
+    ranks: Ranks,
+    saves: Saves,
+    pace: Pace,
+    emit: Callable[[Event], None],
 ) -> None:
-    """Reports SaveFailed or RanksLingered; when all goes well RanksStopped is all there is."""
-    deadline = Deadline(order.kill_at, saves.last_seconds)
+    """Reports SaveFailed or RanksLingered; when all goes well RanksStopped is all there is.
+
+    ``kill_at`` may come nearer while the ranks save: a preemption overtakes a time limit.
+    """
+
+    def deadline() -> Deadline:
+        return Deadline(kill_at(), saves.last_seconds, pace.longest_step_s)
+
     generation = ranks.generation
     common: int | None = None
     if not saves.speaking:
@@ -28,11 +41,14 @@ async def save_and_stop(
         # it, and has nothing to save.
         ranks.terminate()
         ranks.let_end()
-        if await saves.first_word(deadline.left_s(time.time())) and ranks.generation == generation:
+        if (
+            await saves.first_word(deadline().left_s(time.time()))
+            and ranks.generation == generation
+        ):
             emit(SaveFailed(step=None, reason="no rank had begun its steps when the stop came"))
             return
     else:
-        answer = await _order_stop(order, deadline, ranks, saves)
+        answer = await _order_stop(order, deadline(), ranks, saves)
         if isinstance(answer, str):
             emit(SaveFailed(step=None, reason=answer))
             return
@@ -60,11 +76,14 @@ async def _order_stop(
     return agreement.step
 
 
-async def _time_to_end(common: int | None, deadline: Deadline, saves: Saves) -> str:
+async def _time_to_end(common: int | None, deadline: Callable[[], Deadline], saves: Saves) -> str:
     """Wait for as long as ranks may take; why that is over."""
-    if common is not None and await saves.committed(common, deadline.left_s(time.time())):
-        # Some programs hang at their exit, e.g. in the teardown of a process group.
-        await asyncio.sleep(min(_LINGER_S, deadline.left_s(time.time())))
-        return f"step {common} is saved, and {_LINGER_S:.0f} s have passed since"
-    await asyncio.sleep(deadline.left_s(time.time()))
+    while (left_s := deadline().left_s(time.time())) > 0:
+        turn_s = min(left_s, _TURN_S)
+        if common is None:
+            await asyncio.sleep(turn_s)
+        elif await saves.committed(common, turn_s):
+            # Some programs hang at their exit, e.g. in the teardown of a process group.
+            await asyncio.sleep(min(_LINGER_S, deadline().left_s(time.time())))
+            return f"step {common} is saved, and {_LINGER_S:.0f} s have passed since"
     return "the time left is over"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from relight.errors import RelightError
 from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit, commit_complete
 from relight.storage.errors import Fenced, SaveIncomplete
@@ -21,15 +22,18 @@ from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.retention import Keep
+from relight.storage.verify import verify_shard
 
 from ..config import RunConfig
-from ..decide.events import CheckpointCommitted, Event
+from ..decide.events import CheckpointCommitted, Event, Superseded
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .agreement import Agreement
 
 _log: Final = logging.getLogger(__name__)
 ANSWER_LIMIT_S: Final = 20.0
+SETTLE_LIMIT_S: Final = 30.0
+_COMMIT_PAUSES_S: Final = (0.5, 2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +159,32 @@ class Saves:
         return True
 
     async def settle(self) -> None:
-        """Wait for the commits under way."""
-        while self._commits:
-            await asyncio.gather(*self._commits)
+        """Wait for the commits under way, but not for ever: the next attempt can make them too."""
+        if self._commits:
+            await asyncio.wait(self._commits, timeout=SETTLE_LIMIT_S)
+
+    async def is_sound(self, step: int, rank: int) -> bool:
+        """Whether a shard that a rank could not read can be read from here."""
+        return await asyncio.to_thread(self._is_sound, step, rank)
+
+    def _is_sound(self, step: int, rank: int) -> bool:
+        try:
+            return verify_shard(self._directory, step, rank)
+        except (OSError, RelightError) as error:
+            _log.warning("checkpoint of step %d cannot be judged: %s", step, error)
+            return True  # what cannot be read at all now is not discarded for ever
 
     async def _commit(self, step: int, receipts: tuple[Receipt, ...]) -> None:
         assert self._incarnation is not None
         incarnation, epoch = self._incarnation, self._epoch
         try:
-            await asyncio.to_thread(commit, self._directory, step, incarnation, epoch, receipts, {})
-        except (SaveIncomplete, Fenced, OSError) as error:
+            await self._commit_patiently(step, incarnation, epoch, receipts)
+        except Fenced as error:
+            self._emit(Superseded(reason=str(error)))
+            return
+        except (SaveIncomplete, OSError) as error:
             _log.error("checkpoint of step %d is not committed: %s", step, error)
+            self.failed()
             return
         self._pending = False
         self._committed_step = step
@@ -181,7 +200,29 @@ class Saves:
                 seconds=self.last_seconds,
             )
         )
-        await asyncio.to_thread(self._prune, epoch, incarnation)
+        # Nobody waits for it: to delete may take longer than what is left of an allocation.
+        asyncio.get_running_loop().run_in_executor(None, self._prune, epoch, incarnation)
+
+    async def _commit_patiently(
+        self,
+        step: int,
+        incarnation: Incarnation,
+        epoch: int,
+        receipts: tuple[Receipt, ...],
+    ) -> None:
+        """A file system that hiccups gets a few more chances."""
+        for pause_s in (*_COMMIT_PAUSES_S, None):
+            try:
+                await asyncio.to_thread(
+                    commit, self._directory, step, incarnation, epoch, receipts, {}
+                )
+            except OSError as error:
+                if pause_s is None:
+                    raise
+                _log.warning("checkpoint of step %d: %s; trying again", step, error)
+                await asyncio.sleep(pause_s)
+            else:
+                return
 
     def _prune(self, epoch: int, incarnation: Incarnation) -> None:
         try:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from ..decide.actions import Finish
 from ..run_folder import RunFolder
+
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,11 @@ class Verdict:
 
 
 def write_progress(folder: RunFolder, standing: Standing, now: float) -> None:
-    """For watchers only: replaced whole, not synced."""
-    _replace(folder.progress, {"time": now, **asdict(standing)}, durable=False)
+    """For watchers only: replaced whole, not synced; a disk that refuses is no reason to stop."""
+    try:
+        _replace(folder.progress, {"time": now, **asdict(standing)}, durable=False)
+    except OSError as error:
+        _log.warning("progress is not shown for now: %s", error)
 
 
 def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:

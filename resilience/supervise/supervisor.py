@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import sys
 import time
@@ -17,59 +18,44 @@ from dataclasses import asdict
 from functools import partial
 from typing import Final
 
-from relight.storage.errors import NoValidCheckpoint
-from relight.storage.set_aside import set_aside
-
 from ..config import RunConfig
 from ..decide.actions import (
     Action,
-    ExcludeNode,
     Finish,
     Outcome,
-    ProbeNodes,
-    RequestAllocation,
-    RunPreflight,
-    SaveAndStop,
-    SetCheckpointAside,
-    StartRanks,
-    StopRanks,
-    Withdraw,
 )
 from ..decide.cadence import cadence
 from ..decide.codec import to_json
 from ..decide.events import (
-    AllocationArranged,
-    AllocationRefused,
     AttemptStarted,
     CheckpointRefused,
     Event,
     RanksHung,
     RanksStopped,
-    RestoreImpossible,
     SaveFailed,
-    StartFailed,
 )
 from ..decide.machine import step
 from ..decide.policy import Policy
 from ..decide.replay import replay
 from ..decide.rules import Rule
 from ..decide.state import Phase, State
-from ..health.exclusion import record_exclusion
 from ..messages import Message, number
 from ..run_folder import RunFolder
-from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
-from .journal import JournalWriter, Kind, read_journals
-from .nodes import probe, run_preflight
+from .cluster import Allocation, Cluster
+from .deadline import Deadline
+from .journal import Entry, JournalWriter, Kind, read_journals
+from .orders import Orders
 from .pace import Pace
 from .ranks import Ranks
-from .reasons_to_stop import ReasonsToStop, cancelled
+from .reasons_to_stop import ReasonsToStop
 from .rules_file import run_rules
-from .save_and_stop import save_and_stop
 from .saves import Saves
 from .standing import Standing, read_verdict, write_progress, write_verdict
 
 _log: Final = logging.getLogger(__name__)
 _TICK_S: Final = 1.0
+_PAUSED_S: Final = 5.0  # a turn of the loop that takes longer was a pause of this process
+_HEARD: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
@@ -102,7 +88,28 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
     if ended is not None:
         _log.info("the run has ended before (%s): nothing to do", ended.state)
         return ended.exit_code
+    decided = _decided_before(config, cluster)
+    if decided is not None:
+        _log.info("the last life of this supervisor had come to its end: exit code %d", decided)
+        return decided
+    _allow_many_connections()
     return asyncio.run(Supervisor(config, cluster, life).run())
+
+
+def _decided_before(config: RunConfig, cluster: Cluster) -> int | None:
+    """The exit code of this attempt when an earlier life decided it: a decision is made once."""
+    attempt = cluster.allocation().attempt
+    for record in read_journals(RunFolder(config.run_dir).journals):
+        code = record.data.get("exit_code")
+        if (record.attempt, record.name) == (attempt, "Finish") and isinstance(code, int):
+            return code
+    return None
+
+
+def _allow_many_connections() -> None:
+    """Every agent is a connection; the usual soft limit of 1024 files would end it there."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Supervisor:
@@ -123,7 +130,6 @@ class Supervisor:
         )
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._start: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
         self._saves = Saves(config, self._emit, lambda body: self._ranks.tell_programs(body))
         self._ranks = Ranks(
@@ -134,47 +140,72 @@ class Supervisor:
             self._on_word,
             lambda name: self._on_signal(name, to_supervisor=False),
         )
-        self._reasons = ReasonsToStop(config, cluster, self._emit)
         self._pace = Pace(config.restart, config.world_size)
+        self._reasons = ReasonsToStop(
+            config, cluster, self._emit, lambda: bool(self._saves.speaking), self._time_needed_s
+        )
+        self._orders = Orders(
+            config,
+            cluster,
+            self._allocation,
+            self._ranks,
+            self._saves,
+            self._pace,
+            self._emit,
+            self._spawn,
+            lambda: self._state.stop.kill_at if self._state.stop is not None else None,
+        )
 
     async def run(self) -> int:
         """Serve events until the machine says finish."""
         loop = asyncio.get_running_loop()
-        for number_ in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        for number_ in _HEARD:
             heard = partial(self._on_signal, number_.name, to_supervisor=True)
             loop.add_signal_handler(number_, heard)
+        # The keeper blocks them until somebody listens.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
         await self._ranks.open()
         self._spawn(self._tick())
         self._emit(await asyncio.to_thread(self._attempt_started))
         try:
             while True:
-                finish = await self._handle(await self._next_event())
+                finish = await self._handle(await self._next_events())
                 if finish is not None:
                     return finish.exit_code
         finally:
             await self._clean_up()
 
-    async def _next_event(self) -> Event:
-        while True:
+    async def _next_events(self) -> list[Event]:
+        """All that has happened since the last time, at least one."""
+        while self._events.empty():
             if self._broken is not None:
                 raise self._broken
-            try:
-                return await asyncio.wait_for(self._events.get(), _TICK_S)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                first = await asyncio.wait_for(self._events.get(), _TICK_S)
+                return [first, *self._waiting()]
+        return self._waiting()
 
-    async def _handle(self, event: Event) -> Finish | None:
+    def _waiting(self) -> list[Event]:
+        return [self._events.get_nowait() for _ in range(self._events.qsize())]
+
+    async def _handle(self, events: list[Event]) -> Finish | None:
+        """Decide on all events, make events and orders durable, then carry the orders out."""
         now = time.time()
-        self._note("event", event, now)
-        self._state, actions = step(self._state, event, self._policy, now)
-        for action in actions:
-            self._note("action", action, now)
-            if isinstance(action, Finish):
-                await self._finish(action)
-                return action
-            self._execute(action)
-        self._show()
+        entries: list[Entry] = []
+        orders: list[Action] = []
+        for event in events:
+            self._state, actions = step(self._state, event, self._policy, now)
+            entries.append(self._entry("event", event, now))
+            entries += [self._entry("action", action, now) for action in actions]
+            orders += actions
+        # In a thread: a slow disk must not stop the beats that keep the agents alive.
+        await asyncio.to_thread(self._journal.write, entries)
+        for order in orders:
+            if isinstance(order, Finish):
+                await self._finish(order)
+                return order
+            self._orders.carry_out(order)
         return None
 
     async def _clean_up(self) -> None:
@@ -208,10 +239,10 @@ class Supervisor:
         if not task.cancelled() and task.exception() is not None:
             self._broken = task.exception()
 
-    def _note(self, kind: Kind, subject: Event | Action, now: float) -> None:
+    def _entry(self, kind: Kind, subject: Event | Action, now: float) -> Entry:
         data, name = to_json(subject), type(subject).__name__
-        self._journal.write(now, kind, name, data)
         _log.info("%s %s", name, _shown(data))
+        return Entry(now, kind, name, data)
 
     # The attempt's begin and end
 
@@ -233,88 +264,14 @@ class Supervisor:
 
     async def _finish(self, order: Finish) -> None:
         await self._saves.settle()
-        while not self._events.empty():
-            event, now = self._events.get_nowait(), time.time()
-            self._note("event", event, now)
+        late, now = self._waiting(), time.time()
+        for event in late:
             self._state, _ = step(self._state, event, self._policy, now)
+        entries = [self._entry("event", event, now) for event in late]
+        await asyncio.to_thread(self._journal.write, entries)
         if order.outcome not in (Outcome.RESTARTING, Outcome.INTERRUPTED):
-            write_verdict(self._folder, order, time.time())
+            await asyncio.to_thread(write_verdict, self._folder, order, time.time())
         self._show()
-
-    # Orders
-
-    def _execute(self, action: Action) -> None:
-        match action:
-            case RunPreflight():
-                self._spawn(self._preflight(action))
-            case StartRanks():
-                self._start = self._spawn(self._start_ranks(action))
-            case StopRanks():
-                if self._start is not None:
-                    self._start.cancel()
-                self._spawn(self._ranks.stop(stacks=action.stacks))
-            case SaveAndStop():
-                self._spawn(save_and_stop(action, self._ranks, self._saves, self._emit))
-            case ProbeNodes():
-                self._spawn(self._probe(action))
-            case SetCheckpointAside():
-                set_aside(self._config.checkpoint.directory, action.step, action.reason)
-            case RequestAllocation():
-                self._spawn(self._request_allocation(action))
-            case Withdraw():
-                self._withdraw(action)
-            case ExcludeNode():
-                # Not a task: those are cancelled at the end, and this must be written.
-                note = partial(record_exclusion, self._config, self._allocation.attempt)
-                asyncio.get_running_loop().run_in_executor(None, note, action, time.time())
-            case Finish():
-                pass  # what it says is in the state and in the journal
-
-    async def _preflight(self, order: RunPreflight) -> None:
-        # A node that cannot see what was made here does not have the file system.
-        with contextlib.suppress(OSError):  # the preflight finds and names the fault
-            self._config.checkpoint.directory.mkdir(parents=True, exist_ok=True)
-        self._events.put_nowait(
-            await run_preflight(self._config, self._cluster, self._allocation, order.nodes)
-        )
-
-    async def _start_ranks(self, order: StartRanks) -> None:
-        await asyncio.sleep(order.delay_s)
-        try:
-            restore = await self._saves.begin(self._allocation.attempt, order.generation)
-        except NoValidCheckpoint as error:
-            self._emit(RestoreImpossible(reason=str(error)))
-            return
-        except OSError as error:
-            detail = f"the checkpoint directory does not work: {error}"
-            self._ranks.generation = order.generation
-            self._emit(StartFailed(generation=order.generation, missing=(), detail=detail))
-            return
-        self._pace.begin(time.monotonic())
-        await self._ranks.start(order, restore.manifest, restore.step)
-
-    async def _probe(self, order: ProbeNodes) -> None:
-        self._events.put_nowait(await probe(self._cluster, order.nodes))
-
-    async def _request_allocation(self, order: RequestAllocation) -> None:
-        # A cancel that came in between is final: nothing is sent.
-        if self._folder.cancelled.exists():
-            self._emit(cancelled(time.time()))
-            self._emit(AllocationRefused(reason="the run was cancelled"))
-            return
-        try:
-            restart = await asyncio.to_thread(
-                self._cluster.new_allocation, order.exclude, self._config.restart.mode
-            )
-        except (RestartRefused, ClusterUnavailable) as error:
-            self._emit(AllocationRefused(reason=str(error)))
-            return
-        if self._folder.cancelled.exists():
-            self._emit(cancelled(time.time()))
-        self._emit(AllocationArranged(mode=restart.mode, job_id=restart.job_id))
-
-    def _withdraw(self, order: Withdraw) -> None:
-        self._cluster.withdraw(Restart(order.mode, order.job_id))
 
     # Ranks' words
 
@@ -335,11 +292,16 @@ class Supervisor:
                 self._saves.failed()
                 self._emit(SaveFailed(step=number(body, "step"), reason=str(body.get("reason"))))
             case "restore_failed":
-                self._emit(
-                    CheckpointRefused(step=number(body, "step"), reason=str(body.get("reason")))
-                )
+                self._spawn(self._judge_refusal(rank, number(body, "step"), body))
             case "signalled":
                 self._on_signal(str(body.get("signal")), to_supervisor=False)
+
+    async def _judge_refusal(self, rank: int, step_: int, body: Message) -> None:
+        """A rank could not read its shard: is it the shard, or the rank's node?"""
+        (node,) = self._ranks.nodes_of((rank,)) or ("?",)
+        sound = await self._saves.is_sound(step_, rank)
+        reason = str(body.get("reason"))
+        self._emit(CheckpointRefused(step=step_, reason=reason, node=node, sound=sound))
 
     def _on_signal(self, name: str, *, to_supervisor: bool) -> None:
         self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
@@ -347,7 +309,13 @@ class Supervisor:
     async def _tick(self) -> None:
         """What happens because time passes."""
         while True:
+            begun = time.monotonic()
             await asyncio.sleep(_TICK_S)
+            if time.monotonic() - begun > _PAUSED_S:
+                # A suspended job, or a host that slept: the silence of others was our own.
+                self._ranks.forgive_silence()
+                self._pace.pause_over(time.monotonic())
+                continue
             self._ranks.look_for_silence()
             self._look_for_hangs()
             auto_s = cadence(self._state.past, self._config.nodes).interval_s
@@ -355,6 +323,10 @@ class Supervisor:
                 self._spawn(self._saves.order_save(self._ranks.alive))
             await self._reasons.look(self._state.stop)
             self._show()
+
+    def _time_needed_s(self) -> float:
+        """What a save at the end of the allocation takes, with what comes before and after it."""
+        return Deadline(None, self._saves.last_seconds, self._pace.longest_step_s).need_s
 
     def _look_for_hangs(self) -> None:
         hang = self._pace.hang(time.monotonic())

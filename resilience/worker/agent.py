@@ -31,6 +31,7 @@ BEAT_S: Final = 1.0
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
 # on by themselves, since others may have been started in their place.
 SILENCE_LIMIT_S: Final = 30.0
+PAUSED_S: Final = 5.0
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
@@ -38,10 +39,11 @@ _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class Lines:
-    """Whole lines from a stream socket."""
+    """Whole lines from a stream socket; ``peer_pid`` is the process at its other end."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, peer_pid: int = 0) -> None:
         self.connection = connection
+        self.peer_pid = peer_pid
         self._rest = b""
 
     def read(self) -> list[bytes] | None:
@@ -91,8 +93,11 @@ class Agent:
         """Serve until the supervisor says quit or is gone; the program does not outlive this."""
         self._tell(hello)
         while self._running:
+            turned = time.monotonic()
             for key, _ in self._selector.select(timeout=BEAT_S / 2):
                 key.data()
+            if time.monotonic() - turned > PAUSED_S:
+                self._heard = time.monotonic()  # the job was suspended: the silence was our own
             self._check_program()
             self._keep_time()
         if self._standby is not None:
@@ -140,6 +145,9 @@ class Agent:
             isinstance(env, dict) and isinstance(argv, list) and isinstance(secret_files, dict)
         ):
             raise ValueError("start: argv, env or secret_files has the wrong shape")
+        if self._program is not None:  # held for lost, and yet alive
+            self._program.end(signal.SIGKILL)
+            self._program.wait()
         self._program = Program(
             generation=number(order, "generation"),
             argv=[str(word) for word in argv],
@@ -158,11 +166,12 @@ class Agent:
 
     def _on_door(self) -> None:
         connection, _ = self._door.accept()
-        if peer_uid(connection) != os.getuid():
+        pid, uid = peer(connection)
+        if uid != os.getuid():
             connection.close()
             return
         connection.settimeout(5)
-        lines = Lines(connection)
+        lines = Lines(connection, pid)
         self._programs.append(lines)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._on_program(lines))
 
@@ -180,7 +189,7 @@ class Agent:
                 self._note_imports(body["modules"])
                 continue
             if body["type"] == "joined":
-                self._joined.append(number(body, "pid"))
+                self._joined.append(lines.peer_pid)
             self._tell({"type": "rank", "generation": generation, "body": body})
 
     def _note_imports(self, modules: object) -> None:
@@ -198,7 +207,7 @@ class Agent:
     def _show_stacks(self) -> None:
         """Programs that have joined print their Python stacks on SIGUSR2 (faulthandler)."""
         for pid in self._joined:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGUSR2)
 
     def _relay(self, body: object) -> None:
@@ -246,12 +255,12 @@ class Agent:
         return time.monotonic() - self._heard
 
 
-def peer_uid(connection: socket.socket) -> int:
-    """The user at the other end of a Unix socket (SO_PEERCRED of unix(7))."""
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end of a Unix socket (SO_PEERCRED of unix(7))."""
     size = struct.calcsize("3i")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, uid, _ = struct.unpack("3i", credentials)
-    return int(uid)
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return int(pid), int(uid)
 
 
 def free_port() -> int:

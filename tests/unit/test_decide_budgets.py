@@ -275,7 +275,7 @@ def test_damaged_checkpoints_are_free_but_not_for_ever() -> None:
     for turn in range(4):
         story.run()
         generation = story.state.generation
-        refused = CheckpointRefused(step=9 - turn, reason="block 3")
+        refused = CheckpointRefused(step=9 - turn, reason="block 3", node="n1")
         story.tell(refused, RanksStopped(generation=generation))
     end = story.last[-1]
     assert isinstance(end, Finish)

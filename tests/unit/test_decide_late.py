@@ -40,7 +40,7 @@ LOST = RankLost(generation=1, rank=1, node="n2", detail="silent")
 HUNG = RanksHung(generation=1, ranks=(1,), nodes=("n2",), detail="no step")
 STOPPED = RanksStopped(generation=1)
 PROBED = NodesProbed(answered=(), silent={"n2": "no answer"})
-REFUSED = CheckpointRefused(step=9, reason="block 3")
+REFUSED = CheckpointRefused(step=9, reason="block 3", node="n1")
 PREEMPTED = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
 NO_PLACE = AllocationRefused(reason="no")
 

@@ -41,6 +41,7 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    Superseded,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -353,11 +354,66 @@ def test_a_rank_that_crashes_while_saving_ends_the_others() -> None:
 
 
 def test_a_damaged_checkpoint_is_set_aside_by_all_ranks_together_and_is_free() -> None:
-    state, actions = tell([*RUNNING, CheckpointRefused(step=9, reason="block 3")])
+    state, actions = tell([*RUNNING, CheckpointRefused(step=9, reason="block 3", node="n1")])
     assert [type(action) for action in actions] == [SetCheckpointAside, StopRanks]
     state, actions = tell([RanksStopped(generation=1)], state=state)
     assert isinstance(only(actions), StartRanks)
     assert state.failures == 0
+
+
+def test_a_checkpoint_that_only_one_node_cannot_read_stays_and_the_node_is_asked() -> None:
+    refused = CheckpointRefused(step=9, reason="ESTALE", node="n2", sound=True)
+    state, actions = tell([*RUNNING, refused])
+    assert isinstance(only(actions), StopRanks)
+    _, again = tell([refused], state=state)
+    assert again == ()
+    _, actions = tell([RanksStopped(generation=1)], state=state)
+    order = only(actions)
+    assert isinstance(order, ProbeNodes)
+    assert order.nodes == ("n2",)
+
+
+def test_who_is_superseded_ends_without_a_verdict() -> None:
+    _, actions = tell([*RUNNING, Superseded(reason="a later epoch was claimed")])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.INTERRUPTED
+
+
+def test_a_scheduler_that_is_silent_leaves_the_way_back_open() -> None:
+    moving: list[Event] = [*RUNNING, stop(StopCause.PREEMPTED), RanksStopped(generation=1)]
+    _, actions = tell([*moving, AllocationRefused(reason="no answer", transient=True)])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert (end.outcome, end.exit_code) == (Outcome.INTERRUPTED, 75)
+    refused = AllocationRefused(reason="the run was cancelled")
+    _, actions = tell([*moving, stop(StopCause.CANCELLED), refused])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.CANCELLED
+
+
+def test_a_stop_that_nobody_explains_and_nobody_enforces_is_a_bare_signal() -> None:
+    quiet = StopRequested(cause=StopCause.UNKNOWN, kill_at=None, evidence="no answer")
+    state, actions = tell([*RUNNING, quiet])
+    assert isinstance(only(actions), SaveAndStop)
+    _, actions = tell([RanksStopped(generation=1)], state=state)
+    assert isinstance(only(actions), StartRanks)
+
+
+def test_a_bare_signal_while_no_rank_runs_changes_nothing() -> None:
+    signalled = stop(StopCause.SIGNALLED)
+    stories: tuple[list[Event], ...] = ([attempt()], [attempt(), fine()])
+    for story in stories:
+        before, _ = tell(story)
+        assert tell([signalled], state=before) == (before, ())
+
+
+def test_a_late_end_of_an_older_generation_does_not_end_the_newer_one() -> None:
+    before, _ = tell(
+        [*RUNNING, exited(0, 3), RanksStopped(generation=1), started(2), exited(0, 3, generation=2)]
+    )
+    assert tell([RanksStopped(generation=1)], state=before) == (before, ())
 
 
 def test_checkpoints_of_which_none_is_valid_stop_the_run() -> None:

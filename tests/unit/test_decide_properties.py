@@ -34,6 +34,7 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    Superseded,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -71,7 +72,10 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(RanksStopped, generation=generations),
     st.builds(NodesProbed, answered=st.just(()), silent=evidence),
     st.builds(
-        StopRequested, cause=st.sampled_from(StopCause), kill_at=st.just(9.0), evidence=st.just("x")
+        StopRequested,
+        cause=st.sampled_from(StopCause),
+        kill_at=st.sampled_from([None, 9.0]),
+        evidence=st.just("x"),
     ),
     st.builds(
         RanksHung,
@@ -83,10 +87,17 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
     st.builds(SaveFailed, step=st.just(1), reason=st.just("x")),
     st.builds(CheckpointCommitted, step=st.integers(0, 9), generation=generations),
-    st.builds(CheckpointRefused, step=st.integers(0, 9), reason=st.just("x")),
+    st.builds(
+        CheckpointRefused,
+        step=st.integers(0, 9),
+        reason=st.just("x"),
+        node=nodes,
+        sound=st.booleans(),
+    ),
+    st.builds(Superseded, reason=st.just("x")),
     st.builds(RestoreImpossible, reason=st.just("x")),
     st.builds(AllocationArranged, mode=st.just("successor"), job_id=st.just("8")),
-    st.builds(AllocationRefused, reason=st.just("x")),
+    st.builds(AllocationRefused, reason=st.just("x"), transient=st.booleans()),
 )
 
 

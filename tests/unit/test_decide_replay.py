@@ -55,12 +55,6 @@ def test_the_same_journal_gives_the_same_decisions() -> None:
     assert (done.events, done.actions, done.difference) == (5, 4, None)
 
 
-def test_notes_are_for_people() -> None:
-    records = journal(STORY)
-    records.insert(1, record("note", "Hello", {}))
-    assert repeat(records, POLICY).difference is None
-
-
 def test_another_policy_is_found_at_its_first_decision() -> None:
     done = repeat(journal(STORY), Policy(nodes=2, tasks_per_node=1, failures=0))
     difference = done.difference

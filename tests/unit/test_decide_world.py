@@ -136,7 +136,7 @@ class World:
             RankExited(generation=generation, rank=0, node=node, code=75),
             RankLost(generation=generation, rank=0, node=node, detail="x"),
             RanksHung(generation=generation, ranks=(0,), nodes=(node,), detail="x"),
-            CheckpointRefused(step=0, reason="x"),
+            CheckpointRefused(step=0, reason="x", node="n1"),
             RanksLingered(generation=generation, ranks=(0,), detail="x"),
             self.allocation(),  # the supervisor vanished
             *(StopRequested(cause=cause, kill_at=9.0, evidence="x") for cause in ENDS),

@@ -14,6 +14,8 @@ def moving(
     """Two ranks that have done some steps; the pace and the time."""
     pace, now = Pace(config, 2), 0.0
     pace.begin(now)
+    for rank in (0, 1):
+        pace.on_word(rank, {"type": "joined"}, now)
     for step in range(steps):
         for rank in (0, 1):
             pace.on_word(rank, {"type": "restored" if step == 0 else "beat", "step": step}, now)
@@ -25,6 +27,10 @@ def test_the_start_and_the_first_step_may_take_long() -> None:
     pace = Pace(AUTO, 2)
     pace.begin(0.0)
     assert pace.hang(1e6) is None, "nothing is known of programs that have not said a word"
+    pace.on_word(0, {"type": "joined"}, 0.0)
+    absent = pace.hang(START_LIMIT_S + 1)
+    assert absent is not None
+    assert absent.ranks == (0, 1)
     for rank in (0, 1):
         pace.on_word(rank, {"type": "restored", "step": 40}, 100.0)
     assert pace.hang(100.0 + START_LIMIT_S - 1) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.agreement import Agreement
 from relight.resilience.supervise.deadline import Deadline
-from relight.resilience.supervise.journal import JournalTaken, JournalWriter, read_journals
+from relight.resilience.supervise.journal import Entry, JournalTaken, JournalWriter, read_journals
 from relight.resilience.supervise.standing import read_verdict, write_verdict
 from relight.resilience.supervise.world import World
 
@@ -99,16 +100,16 @@ def test_a_damaged_configuration_is_refused(run_config: RunConfig, key: str) -> 
 def test_a_journal_has_one_writer_and_a_torn_line_ends_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     writer = JournalWriter(folder.journal("7.0"))
-    writer.write(1.0, "event", "RanksStopped", {"generation": 1})
+    writer.write([Entry(1.0, "event", "RanksStopped", {"generation": 1})])
     with pytest.raises(JournalTaken):
         JournalWriter(folder.journal("7.0"))
-    writer.write(2.0, "event", "RanksStopped", {"generation": 2})
+    writer.write([Entry(2.0, "event", "RanksStopped", {"generation": 2})])
     writer.close()
     with folder.journal("7.0").open("ab") as file:
         file.write(b'{"time": 3.0, "kind": "ev')
     assert [record.data["generation"] for record in read_journals(folder.journals)] == [1, 2]
     again = JournalWriter(folder.journal("7.0"), go_on=True)
-    again.write(4.0, "event", "RanksStopped", {"generation": 3})
+    again.write([Entry(4.0, "event", "RanksStopped", {"generation": 3})])
     again.close()
     assert [record.data["generation"] for record in read_journals(folder.journals)] == [1, 2, 3]
 
@@ -123,3 +124,23 @@ def test_the_verdict_is_read_back(tmp_path: Path) -> None:
     verdict = read_verdict(folder)
     assert verdict is not None
     assert (verdict.state, verdict.exit_code, verdict.tail) == ("FAILED", 1, ("last words",))
+
+
+def test_a_full_disk_costs_the_journal_nothing_but_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = RunFolder(tmp_path).journal("7.0")
+    writer = JournalWriter(path)
+    writer.write([Entry(1.0, "event", "RanksStopped", {"generation": 1})])
+    write, full = os.write, True
+
+    def write_half(fd: int, content: bytes) -> int:
+        return write(fd, content[: len(content) // 2] if full else content)
+
+    monkeypatch.setattr(os, "write", write_half)
+    writer.write([Entry(2.0, "event", "RanksStopped", {"generation": 2})])
+    assert len(read_journals(path.parent)) == 1
+    full = False
+    writer.write([Entry(3.0, "event", "RanksStopped", {"generation": 3})])
+    writer.close()
+    assert [record.data["generation"] for record in read_journals(path.parent)] == [1, 2, 3]

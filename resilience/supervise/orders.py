@@ -1,0 +1,214 @@
+"""How each order of the machine is carried out: one method per kind, most of them a task."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Final
+
+from relight.storage.errors import Fenced, FormatUnknown, NoValidCheckpoint
+from relight.storage.set_aside import set_aside
+
+from ..config import RunConfig
+from ..decide.actions import (
+    Action,
+    ExcludeNode,
+    Finish,
+    ProbeNodes,
+    RequestAllocation,
+    RunPreflight,
+    SaveAndStop,
+    SetCheckpointAside,
+    StartRanks,
+    StopRanks,
+    Withdraw,
+)
+from ..decide.events import (
+    AllocationArranged,
+    AllocationRefused,
+    Event,
+    RestoreImpossible,
+    StartFailed,
+    Superseded,
+)
+from ..health.exclusion import record_exclusion
+from ..run_folder import RunFolder
+from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
+from .nodes import probe, run_preflight
+from .pace import Pace
+from .ranks import Ranks
+from .reasons_to_stop import cancelled
+from .save_and_stop import save_and_stop
+from .saves import Restore, Saves
+
+_log: Final = logging.getLogger(__name__)
+
+# What a file system says that is away for a while; a restart would not bring it back.
+_OUTAGE: Final = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        errno.ESHUTDOWN,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.EAGAIN,
+    }
+)
+_OUTAGE_LIMIT_S: Final = 900.0
+_OUTAGE_PAUSE_S: Final = 10.0
+_SILENCE_LIMIT_S: Final = 600.0  # of the scheduler, when nobody ends the job
+_SILENCE_PAUSE_S: Final = 3.0
+
+
+class Orders:
+    """Carries orders out; what comes of them is reported by ``emit``."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        cluster: Cluster,
+        allocation: Allocation,
+        ranks: Ranks,
+        saves: Saves,
+        pace: Pace,
+        emit: Callable[[Event], None],
+        spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
+        kill_at: Callable[[], float | None],
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._allocation = allocation
+        self._folder = RunFolder(config.run_dir)
+        self._ranks = ranks
+        self._saves = saves
+        self._pace = pace
+        self._emit = emit
+        self._spawn = spawn
+        self._kill_at = kill_at
+        self._start: asyncio.Task[None] | None = None
+
+    def carry_out(self, action: Action) -> None:
+        match action:
+            case RunPreflight():
+                self._spawn(self._preflight(action))
+            case StartRanks():
+                self._start = self._spawn(self._start_ranks(action))
+            case StopRanks():
+                if self._start is not None:
+                    self._start.cancel()
+                self._spawn(self._ranks.stop(stacks=action.stacks))
+            case SaveAndStop():
+                self._spawn(
+                    save_and_stop(
+                        action, self._kill_at, self._ranks, self._saves, self._pace, self._emit
+                    )
+                )
+            case ProbeNodes():
+                self._spawn(self._probe(action))
+            case SetCheckpointAside():
+                self._spawn(self._set_aside(action))
+            case RequestAllocation():
+                self._spawn(self._request_allocation(action))
+            case Withdraw():
+                self._spawn(self._withdraw(action))
+            case ExcludeNode():
+                # Not a task: those are cancelled at the end, and this must be written.
+                note = partial(record_exclusion, self._config, self._allocation.attempt)
+                asyncio.get_running_loop().run_in_executor(None, note, action, time.time())
+            case Finish():
+                pass  # what it says is in the state and in the journal
+
+    async def _preflight(self, order: RunPreflight) -> None:
+        await asyncio.to_thread(self._make_checkpoint_directory)
+        self._emit(await run_preflight(self._config, self._cluster, self._allocation, order.nodes))
+
+    def _make_checkpoint_directory(self) -> None:
+        # A node that cannot see what was made here does not have the file system.
+        with contextlib.suppress(OSError):  # the preflight finds and names the fault
+            self._config.checkpoint.directory.mkdir(parents=True, exist_ok=True)
+
+    async def _start_ranks(self, order: StartRanks) -> None:
+        await asyncio.sleep(order.delay_s)
+        try:
+            restore = await self._choose_restore(order.generation)
+        except (NoValidCheckpoint, FormatUnknown) as error:
+            self._emit(RestoreImpossible(reason=str(error)))
+            return
+        except Fenced as error:
+            self._emit(Superseded(reason=str(error)))
+            return
+        except OSError as error:
+            detail = f"the checkpoint directory does not work: {error}"
+            self._ranks.generation = order.generation
+            self._emit(StartFailed(generation=order.generation, missing=(), detail=detail))
+            return
+        self._pace.begin(time.monotonic())
+        await self._ranks.start(order, restore.manifest, restore.step)
+
+    async def _choose_restore(self, generation: int) -> Restore:
+        """An outage of the file system is waited out: no restart and no other node cures it."""
+        give_up_at = time.monotonic() + _OUTAGE_LIMIT_S
+        while True:
+            try:
+                return await self._saves.begin(self._allocation.attempt, generation)
+            except OSError as error:
+                if error.errno not in _OUTAGE or time.monotonic() > give_up_at:
+                    raise
+                _log.warning("waiting for the checkpoint directory: %s", error)
+            await asyncio.sleep(_OUTAGE_PAUSE_S)
+
+    async def _probe(self, order: ProbeNodes) -> None:
+        self._emit(await probe(self._cluster, order.nodes, self._allocation.batch_node))
+
+    async def _set_aside(self, order: SetCheckpointAside) -> None:
+        try:
+            await asyncio.to_thread(
+                set_aside, self._config.checkpoint.directory, order.step, order.reason
+            )
+        except OSError as error:
+            _log.warning("checkpoint %d is not set aside: %s", order.step, error)
+
+    async def _request_allocation(self, order: RequestAllocation) -> None:
+        # A cancel that came in between is final: nothing is sent.
+        if self._folder.cancelled.exists():
+            self._emit(cancelled(time.time()))
+            self._emit(AllocationRefused(reason="the run was cancelled"))
+            return
+        answer = await self._ask_for_allocation(order)
+        if self._folder.cancelled.exists():
+            self._emit(cancelled(time.time()))
+        self._emit(answer)
+
+    async def _ask_for_allocation(
+        self, order: RequestAllocation
+    ) -> AllocationArranged | AllocationRefused:
+        """Ask for as long as there is time: a scheduler that is silent has not said no."""
+        give_up_at = self._kill_at() or time.time() + _SILENCE_LIMIT_S
+        while True:
+            try:
+                restart = await asyncio.to_thread(
+                    self._cluster.new_allocation, order.exclude, self._config.restart.mode
+                )
+            except RestartRefused as error:
+                return AllocationRefused(reason=str(error))
+            except ClusterUnavailable as error:
+                if time.time() > give_up_at or self._folder.cancelled.exists():
+                    return AllocationRefused(reason=str(error), transient=True)
+                _log.warning("asking again for a new allocation: %s", error)
+            else:
+                return AllocationArranged(mode=restart.mode, job_id=restart.job_id)
+            await asyncio.sleep(_SILENCE_PAUSE_S)
+
+    async def _withdraw(self, order: Withdraw) -> None:
+        try:
+            await asyncio.to_thread(self._cluster.withdraw, Restart(order.mode, order.job_id))
+        except ClusterUnavailable as error:
+            # The mark of the cancel stands: a job that starts all the same ends at once.
+            _log.warning("job %s is not withdrawn: %s", order.job_id, error)
