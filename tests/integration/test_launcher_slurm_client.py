@@ -1,4 +1,7 @@
-"""The Slurm client and cluster against fake commands on PATH: refusals, silence, odd answers."""
+"""The Slurm client and cluster against fake commands on PATH: refusals, silence, odd answers.
+
+Its length is the number of moods that Slurm can be in.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Python state to a JSON tree and arrays, and back, bit for bit. No files. Its length is the number of kinds of values."""
+"""Python state to a JSON tree and arrays, and back, bit for bit. No files.
+
+Its length is the number of kinds of values.
+"""
 
 from __future__ import annotations
 
