@@ -54,9 +54,9 @@ class _Piece(NamedTuple):
     stop: int
 
 
-def need_bytes(source: Source) -> int:
+def need_bytes(forms: Sequence[Form], leaves: Sequence[Leaf]) -> int:
     """What the arrays of a state take in a staging area."""
-    return _places(source)[1]
+    return _places(forms, leaves)[1]
 
 
 def take(staging: Staging, order: Order) -> Snapshot:
@@ -65,7 +65,7 @@ def take(staging: Staging, order: Order) -> Snapshot:
     Large arrays are copied in several threads: numpy and torch let them run. Raises OSError.
     """
     source = order.source
-    places, end = _places(source)
+    places, end = _places(source.forms, source.leaves)
     text = _to_bytes(order, places)
     memory = staging.memory(end + len(text))
 
@@ -91,25 +91,25 @@ def read(staging: Staging, snapshot: Snapshot) -> Order:
     return _from_bytes(memory[snapshot.at : end].tobytes(), memory)
 
 
-def _places(source: Source) -> tuple[list[int], int]:
+def _places(forms: Sequence[Form], leaves: Sequence[Leaf]) -> tuple[list[int], int]:
     """Where each array lies, and where the last one ends."""
-    places, end = [0] * len(source.leaves), 0
-    for number, leaf in enumerate(source.leaves):
-        size_bytes = source.forms[leaf.form].size_bytes
+    places, end = [0] * len(leaves), 0
+    for number, leaf in enumerate(leaves):
+        size_bytes = forms[leaf.form].size_bytes
         if size_bytes >= _LARGE_BYTES:
             places[number] = end
             end += -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
-    for number in _small(source):
+    for number in _small(forms, leaves):
         places[number] = end
-        end += source.forms[source.leaves[number].form].size_bytes
+        end += forms[leaves[number].form].size_bytes
     return places, end
 
 
-def _small(source: Source) -> list[int]:
+def _small(forms: Sequence[Form], leaves: Sequence[Leaf]) -> list[int]:
     """The numbers of the small arrays, by form."""
-    sizes = [form.size_bytes for form in source.forms]
-    numbers = [n for n, leaf in enumerate(source.leaves) if 0 < sizes[leaf.form] < _LARGE_BYTES]
-    return sorted(numbers, key=lambda number: source.leaves[number].form)
+    sizes = [form.size_bytes for form in forms]
+    numbers = [number for number, leaf in enumerate(leaves) if 0 < sizes[leaf.form] < _LARGE_BYTES]
+    return sorted(numbers, key=lambda number: leaves[number].form)
 
 
 def _pieces(source: Source, places: Sequence[int]) -> Iterator[_Piece]:
@@ -121,9 +121,10 @@ def _pieces(source: Source, places: Sequence[int]) -> Iterator[_Piece]:
 
 
 def _groups(source: Source, places: Sequence[int]) -> Iterator[tuple[int, Form, list[Leaf]]]:
-    for form, group in groupby(_small(source), key=lambda number: source.leaves[number].form):
+    forms, leaves = source.forms, source.leaves
+    for form, group in groupby(_small(forms, leaves), key=lambda number: leaves[number].form):
         numbers = list(group)
-        yield places[numbers[0]], source.forms[form], [source.leaves[n] for n in numbers]
+        yield places[numbers[0]], forms[form], [leaves[number] for number in numbers]
 
 
 def _to_bytes(order: Order, places: Sequence[int]) -> bytes:

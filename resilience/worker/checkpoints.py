@@ -52,33 +52,28 @@ class Restored:
 class Checkpoints(Protocol):
     """The place of a run's checkpoints, as one rank sees it."""
 
+    @property
+    def saving(self) -> Saving:
+        """Whether and how the last save went."""
+
     def restore(self) -> Restored | None:
         """The state to go on from; None to start from scratch."""
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
         """Takes the state of this moment; False when saving it failed, which it has reported."""
 
-    def settle(self) -> bool:
-        """Waits until the last save is durable; False when it failed, which it has reported."""
-
-    def close(self) -> None:
-        """Settles; there will be no more saves."""
-
 
 class NoCheckpoints:
     """A run without a directory."""
+
+    def __init__(self) -> None:
+        self.saving: Saving = WhileWaiting()
 
     def restore(self) -> Restored | None:
         return None
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
         return True
-
-    def settle(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        pass
 
 
 class SupervisedCheckpoints:
@@ -90,7 +85,7 @@ class SupervisedCheckpoints:
         self._choice = environment.restore
         self._world = world
         self._line = line
-        self._saving = _way_of_saving(environment, world)
+        self.saving = _way_of_saving(environment, world)
 
     def restore(self) -> Restored | None:
         try:
@@ -104,13 +99,7 @@ class SupervisedCheckpoints:
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
         target = Target(self._directory, step, self._incarnation, self._world)
-        return self._saving.save(target, state, partial(self._conclude, step))
-
-    def settle(self) -> bool:
-        return self._saving.settle()
-
-    def close(self) -> None:
-        self._saving.close()
+        return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
         try:
@@ -140,7 +129,7 @@ class OwnCheckpoints:
         self._gather_all = gather_all
         self._epoch = 0  # of rank 0, once it has claimed the directory
         self._incarnation = Incarnation("unnamed", 0)
-        self._saving = _way_of_saving(environment, world)
+        self.saving = _way_of_saving(environment, world)
 
     def restore(self) -> Restored | None:
         name = f"own-{int(time.time())}-{secrets.token_hex(4)}"
@@ -161,13 +150,7 @@ class OwnCheckpoints:
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
         target = Target(self._directory, step, self._incarnation, self._world)
-        return self._saving.save(target, state, partial(self._conclude, step))
-
-    def settle(self) -> bool:
-        return self._saving.settle()
-
-    def close(self) -> None:
-        self._saving.close()
+        return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
         try:
@@ -220,7 +203,8 @@ def _way_of_saving(environment: Environment, world: World) -> Saving:
     if not environment.staging_bytes:
         return WhileWaiting()
     try:
-        return InBackground(environment.staging_bytes, partial(_tell, world))
+        tell = partial(_tell, world)
+        return InBackground(environment.staging_bytes, tell, ranks_here=world.local_size)
     except OSError as error:
         _tell(world, f"steps wait for each save: no process can be started for it: {error}")
         return WhileWaiting()

@@ -127,8 +127,11 @@ class Run:
             raise StepsRefused(f"run.steps({total}): expected the total number of steps, 0 or more")
         self._started = True
         try:
-            for step in range(self._begin(), total):
+            first = self._begin()
+            for step in range(first, total):
                 self._settle()
+                if step == first + 1:
+                    self._prepare()
                 yield step
                 with self._changed:
                     self._boundary.step_done()
@@ -136,7 +139,7 @@ class Run:
         finally:
             if self._checkpoints is not None:
                 with self.section("save"):
-                    self._checkpoints.close()
+                    self._checkpoints.saving.close()
             if self._signals is not None and self._line is None:
                 self._signals.give_back()
 
@@ -232,6 +235,11 @@ class Run:
         if self._save_durably():
             self._send({"type": "finished", "step": self._boundary.done})
 
+    def _prepare(self) -> None:
+        """Optimizers make their state in the first step: now it has its size."""
+        assert self._checkpoints is not None
+        self._checkpoints.saving.prepare(self._state.capture())
+
     def _save_durably(self) -> bool:
         """Like `_save`, and waits. A save of this very step that went wrong is tried once more."""
         in_flight = self._boundary.saved == self._boundary.done
@@ -240,7 +248,7 @@ class Run:
     def _settled(self) -> bool:
         assert self._checkpoints is not None
         with self.section("save"):
-            sound = self._checkpoints.settle()
+            sound = self._checkpoints.saving.settle()
         if not sound:
             with self._changed:
                 self._boundary.save_lost()

@@ -7,18 +7,22 @@ well. Loads the storage with h5py and numpy.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from relight.storage.checkpointer import save_source
 from relight.storage.layout import Incarnation, shard_path
+from relight.storage.leaf import Leaf
 from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, take
 from relight.storage.staging import Staging
+from relight.storage.staging_room import room_bytes
 from relight.storage.state import Encoder
 from relight.storage.write_shard import Source
 from relight.storage.writer_process import Writer
@@ -42,6 +46,7 @@ class Target:
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
         encoder = Encoder(state)
+        _await_gpus(encoder.leaves)
         source = Source(
             step=self.step,
             rank=self.world.rank,
@@ -61,6 +66,9 @@ class Target:
 class Saving(Protocol):
     """A way of saving."""
 
+    def prepare(self, state: State) -> None:
+        """Gets ready for saves of states like this one. Raises StateRefused."""
+
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         """Takes the state of this moment; False when it is known already that the save failed."""
 
@@ -76,6 +84,9 @@ class WhileWaiting:
 
     def __init__(self) -> None:
         self._sound = True
+
+    def prepare(self, state: State) -> None:
+        pass
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         order = target.order(state, time.monotonic())
@@ -93,19 +104,32 @@ class InBackground:
     """The program goes on when its state is copied; a process of its own writes it.
 
     At most one save is under way: the next one waits for it. A state that does not fit into
-    ``limit_bytes`` is saved while the program waits. Raises OSError when no writer can be started.
+    ``limit_bytes``, or into the memory that is left, is saved while the program waits. Raises
+    OSError when no writer can be started.
 
     The thread that waits for the writer is no daemon, so that Python itself waits for it at exit.
     """
 
-    def __init__(self, limit_bytes: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, limit_bytes: int, tell: Callable[[str], None], *, ranks_here: int = 1
+    ) -> None:
         self._limit_bytes = limit_bytes
+        self._ranks_here = ranks_here
         self._tell = tell
         self._told = False
         self._staging = Staging.create()
         self._writer = Writer(self._staging.fd)  # now, for its imports take longer than a step
         self._under_way: threading.Thread | None = None
         self._sound = True
+
+    def prepare(self, state: State) -> None:
+        encoder = Encoder(state)
+        size_bytes = need_bytes(encoder.forms, encoder.leaves)
+        self.settle()
+        if self._staging.size_bytes < size_bytes and self._make_room(size_bytes):
+            populate = partial(self._staging.populate, size_bytes)
+            self._under_way = threading.Thread(target=populate, name="relight-staging")
+            self._under_way.start()
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         started_s = time.monotonic()
@@ -137,19 +161,39 @@ class InBackground:
         self._staging.close()
 
     def _copy(self, order: Order) -> tuple[Snapshot, Writer] | None:
-        size_bytes = need_bytes(order.source)
-        if size_bytes > self._limit_bytes:
-            self._tell_once(
-                f"the state has {size_bytes // MIB} MiB, checkpoint.staging is "
-                f"{self._limit_bytes // MIB} MiB: raise it (RELIGHT_CHECKPOINT_STAGING) where "
-                "memory allows it"
-            )
+        if not self._make_room(need_bytes(order.source.forms, order.source.leaves)):
             return None
         try:
             return take(self._staging, order), self._living_writer()
         except OSError as error:
             self._tell_once(f"no copy can be made of the state, or no process started: {error}")
             return None
+
+    def _make_room(self, size_bytes: int) -> bool:
+        """Whether bound and memory allow it; ranks beside this one want as much."""
+        if size_bytes > self._limit_bytes:
+            self._tell_once(
+                f"the state has {size_bytes // MIB} MiB, checkpoint.staging is "
+                f"{self._limit_bytes // MIB} MiB: raise it (RELIGHT_CHECKPOINT_STAGING) where "
+                "memory allows it"
+            )
+            return False
+        if size_bytes <= self._staging.size_bytes:
+            return True
+        more_bytes = size_bytes - self._staging.size_bytes
+        room = room_bytes() // self._ranks_here
+        if more_bytes > room:
+            self._tell_once(
+                f"a copy of the state takes {more_bytes // MIB} MiB more, and {room // MIB} MiB of "
+                "memory are left for this rank"
+            )
+            return False
+        try:
+            self._staging.memory(size_bytes)
+        except OSError as error:
+            self._tell_once(f"no memory for a copy of the state: {error}")
+            return False
+        return True
 
     def _tell_once(self, why: str) -> None:
         if not self._told:
@@ -165,3 +209,14 @@ class InBackground:
 
 def _write(order: Order) -> Receipt:
     return save_source(order.directory, order.source, order.started_s)
+
+
+def _await_gpus(leaves: Sequence[Leaf]) -> None:
+    """Other threads copy, and their streams do not wait for that of the program."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    tensors = (leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor))
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.synchronize(device)

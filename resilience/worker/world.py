@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 from .errors import JoinRefused
 
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """This process among all of the run; ``local_rank`` counts on this machine."""
+    """This process among all of the run; the last two count on this machine."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
 
 
 def find_world(environ: Mapping[str, str]) -> World:
@@ -30,7 +32,7 @@ def find_world(environ: Mapping[str, str]) -> World:
     if "RANK" not in environ and "WORLD_SIZE" not in environ:
         return mpi or World()
     rank, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
-    world = World(rank, size, _local_rank(environ))
+    world = World(rank, size, *_local(environ))
     if not 0 <= rank < size:
         raise JoinRefused(f"RANK={rank} is not in a world of WORLD_SIZE={size}")
     if mpi is not None and (mpi.rank, mpi.size) != (rank, size):
@@ -59,14 +61,15 @@ def _mpi_world(environ: Mapping[str, str]) -> World | None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    return World(world.Get_rank(), world.Get_size(), _local_rank(environ))
+    return World(world.Get_rank(), world.Get_size(), *_local(environ))
 
 
-def _local_rank(environ: Mapping[str, str]) -> int:
-    for name in _LOCAL_RANKS:
-        if name in environ:
-            return _number(environ, name)
-    return 0
+def _local(environ: Mapping[str, str]) -> tuple[int, int]:
+    rank, size = (
+        next((_number(environ, name) for name in names if name in environ), default)
+        for names, default in ((_LOCAL_RANKS, 0), (_LOCAL_SIZES, 1))
+    )
+    return rank, size
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:

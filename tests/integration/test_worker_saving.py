@@ -188,6 +188,31 @@ def test_a_state_beyond_the_bound_is_saved_at_once_and_told_once(tmp_path: Path)
     rank.saving.close()
 
 
+def test_a_state_without_room_in_memory_is_saved_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relight.resilience.worker.saving.room_bytes", lambda: MIB)
+    rank = Rank(tmp_path)
+    rank.saving.prepare({"w": np.zeros(2 * MIB, np.uint8)})
+    assert rank.save(1, {"w": np.zeros(2 * MIB, np.uint8)})
+    assert rank.receipts[-1].step == 1
+    assert "1 MiB of memory are left" in rank.told[0]
+    rank.saving.close()
+
+
+def test_prepared_memory_is_there_before_the_first_save(rank: Rank) -> None:
+    rank.saving.prepare({"w": np.zeros(20 * MIB, np.uint8)})
+    assert rank.saving.settle()
+    area, *_ = [fd for fd in Path("/proc/self/fd").iterdir() if "relight-staging" in _target(fd)]
+    assert area.stat().st_blocks * 512 >= 20 * MIB
+    assert rank.save(1, {"w": np.ones(20 * MIB, np.uint8)})
+    np.testing.assert_array_equal(rank.saved(1)["w"], np.ones(20 * MIB, np.uint8))
+
+
+def _target(link: Path) -> str:
+    return str(link.readlink()) if link.is_symlink() else ""
+
+
 def test_the_writer_knows_no_torch(rank: Rank) -> None:
     rank.save(1, {"w": torch.ones(2 * MIB)})
     rank.saved(1)
