@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from relight.launcher.clusters.slurm.client import (
+    NoSuchJob,
     SlurmClient,
     SlurmMissing,
     SlurmRefused,
@@ -147,6 +148,15 @@ def test_an_order_that_did_not_get_through_is_not_refused(
     slurm.answer("scontrol", err=trouble, code=1)
     with pytest.raises(ClusterUnavailable, match=re.escape(trouble)):
         client.requeue(JOB_ID)
+
+
+def test_a_job_that_slurm_does_not_know(
+    slurm: FakeSlurm, client: SlurmClient, pauses: list[float]
+) -> None:
+    slurm.answer("scontrol", err="slurm_load_jobs error: Invalid job id specified", code=1)
+    with pytest.raises(NoSuchJob, match=f"show job {JOB_ID}.*Invalid job id"):
+        client.job(JOB_ID)
+    assert pauses == []
 
 
 def test_a_refusal_is_not_repeated(

@@ -50,6 +50,10 @@ class SlurmRefused(RelightError):
         super().__init__(f"{argv[0]} refused: {answer or 'it gave no reason'}")
 
 
+class NoSuchJob(ClusterUnavailable):
+    """Raised when Slurm does not know a job, or not any more."""
+
+
 def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
     """The environment for a new job: inside a job, what describes the old one would become options
     of the new (SLURM_CPU_BIND slowed ranks threefold).
@@ -130,6 +134,8 @@ class SlurmClient:
         for pause_s in self.pauses_s:
             try:
                 return self._run(argv, question=question)
+            except NoSuchJob:
+                raise
             except ClusterUnavailable:
                 self.sleep(pause_s)
         return self._run(argv, question=question)
@@ -169,6 +175,8 @@ class SlurmClient:
         if result.returncode == 0:
             return result.stdout
         answer = (result.stderr or result.stdout).strip()
+        if question and "invalid job id" in answer.lower():
+            raise NoSuchJob(f"{' '.join(argv)}: {answer}")
         if question or is_no_answer(answer):
             raise ClusterUnavailable(f"{argv[0]}: {answer}; try again later")
         raise SlurmRefused(argv, answer)

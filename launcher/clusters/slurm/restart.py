@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from getpass import getuser
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Final
 from relight.errors import RelightError
 from relight.resilience.supervise.cluster import ClusterUnavailable, Restart, RestartRefused
 
-from .client import SlurmClient, SlurmRefused
+from .client import NoSuchJob, SlurmClient, SlurmRefused
 from .lookup import find_sent
 from .parse import JobFacts, JobState, can_be_allocated
 
@@ -153,7 +154,6 @@ def withdraw(client: SlurmClient, restart: Restart) -> None:
     try:
         client.cancel([restart.job_id])
     except SlurmRefused as refusal:
-        if "invalid job id" in refusal.answer.lower():
-            return
-        if client.job(restart.job_id).state in (JobState.PENDING, JobState.RUNNING):
-            raise ClusterUnavailable(f"{restart.job_id} is still there: {refusal}") from refusal
+        with suppress(NoSuchJob):
+            if client.job(restart.job_id).state in _AHEAD:
+                raise ClusterUnavailable(f"{restart.job_id} is still there: {refusal}") from refusal
