@@ -23,7 +23,9 @@ from relight.launcher.clusters.slurm.client import (
 )
 from relight.launcher.clusters.slurm.cluster import SlurmCluster
 from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
+from relight.launcher.clusters.slurm.orphan import Claim, mark_path
 from relight.resilience.config import RunConfig
+from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import (
     ClusterUnavailable,
     Restart,
@@ -333,6 +335,25 @@ def test_a_job_that_has_ended_is_not_restarted(
     healthy.answer("scontrol", job_text(JobState=state))
     with pytest.raises(RestartRefused, match=f"job {JOB_ID} is {state}"):
         cluster.new_allocation([], mode)
+    assert healthy.calls("sbatch") == []
+    assert {call[0] for call in healthy.calls("scontrol")} <= {"--oneliner", "show"}
+
+
+def test_when_a_warden_has_taken_over(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    path = mark_path(RunFolder(cluster.config.run_dir), cluster.allocation().attempt)
+    path.parent.mkdir(parents=True)
+    claim = Claim(path, "n2.7", time.monotonic)
+    assert claim.take()
+    claim.arranged(Restart("successor", "98"))
+    assert cluster.new_allocation([], "auto") == Restart("successor", "98")
+    assert healthy.calls("sbatch") == []
+
+
+def test_while_a_warden_takes_over(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    path = mark_path(RunFolder(cluster.config.run_dir), cluster.allocation().attempt)
+    path.parent.mkdir(parents=True)
+    assert Claim(path, "n2.7", time.monotonic).take()
+    cluster.new_allocation([], "auto")
     assert healthy.calls("sbatch") == []
     assert {call[0] for call in healthy.calls("scontrol")} <= {"--oneliner", "show"}
 

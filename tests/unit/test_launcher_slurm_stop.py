@@ -117,6 +117,8 @@ def test_while_processes_are_killed(job: JobFacts, log: str, cause: StopCause) -
         (JOB, {}, False),
         (JOB, {"n1": "allocated*"}, False),
         (JOB, {"n1": "down*"}, True),
+        (JOB, {"n1": "fail*"}, False),
+        (JOB, {"n1": "failing"}, False),
         (change(nodes=("n2",)), {"n1": "idle"}, True),
         (change(nodes=()), {"n1": "idle"}, False),
         (change(state=JobState.COMPLETING, nodes=("n2",)), {"n1": "down"}, False),

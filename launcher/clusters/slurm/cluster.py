@@ -29,6 +29,7 @@ from relight.resilience.supervise.cluster import (
 from . import commands
 from .client import SlurmClient, SlurmMissing, SlurmRefused
 from .hostlist import expand_nodes
+from .orphan import mark_path, read_mark
 from .parse import JobFacts, node_condition, parse_seconds
 from .restart import Rearrangement, withdraw
 from .stop import AttemptStart, judge_stop
@@ -115,6 +116,8 @@ class SlurmCluster:
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         if self._restart is None:
+            self._restart = self._taken_over()
+        if self._restart is None:
             try:
                 self._restart = self._rearrangement().arrange(exclude, mode)
             except SlurmRefused as refusal:
@@ -139,6 +142,16 @@ class SlurmCluster:
             script=RunFolder(self.config.run_dir).script,
             nodes_needed=self.config.nodes + self.config.spares,
         )
+
+    def _taken_over(self) -> Restart | None:
+        """What a warden has arranged: it took this host for dead, and is in charge since then."""
+        allocation = self.allocation()
+        mark = read_mark(mark_path(RunFolder(self.config.run_dir), allocation.attempt))
+        if mark is None:
+            return None
+        _log.warning("%s has taken over: nothing is arranged here", mark.owner)
+        # While it is at it the outcome is open, but the run goes on, and not by our doing.
+        return mark.restart or Restart("requeue", allocation.job_id)
 
     def _job(self, allocation: Allocation) -> JobFacts:
         try:
