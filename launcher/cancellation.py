@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from getpass import getuser
 from typing import Final
 
 from relight.resilience.decide.actions import Finish, Outcome
@@ -14,6 +13,7 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient, SlurmRefused
+from .presence import queued_jobs
 from .runs import StoredRun, job_ids
 
 _WAIT_S: Final = 60.0
@@ -62,12 +62,12 @@ def _end_local(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
 
 
 def _end_jobs(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
-    """Cancels by name until the queue holds no such job: a successor may be on its way there."""
-    client, user = SlurmClient(), getuser()
+    """Cancels jobs until the queue holds no such job: a successor may be on its way there."""
+    client = SlurmClient()
     deadline = time.monotonic() + wait_s
     cancelled: dict[str, None] = {}
     while True:
-        jobs = [job.job_id for job in client.jobs_named(run.run_id, user)]
+        jobs = [job.job_id for job in queued_jobs(run, client)]
         fresh = [job for job in jobs if job not in cancelled]
         if fresh:
             try:

@@ -5,43 +5,15 @@ A plan prints as the script that will be sent, and sending it is all that is lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from relight.resilience.config import CheckpointConfig, HealthConfig, RestartConfig, RunConfig
 from relight.resilience.run_folder import RunFolder
 
+from .launch_plan import ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
 from .spec import CheckSetting, JobSpec
 from .units import parse_duration, slurm_memory, slurm_time
-
-ClusterKind = Literal["slurm", "local"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submitter:
-    """The facts about the submission that a plan depends on."""
-
-    run_id: str
-    runs_dir: Path  # where run folders go by default
-    working_dir: Path  # where the command was given
-    python: str
-    version: str
-    made_by: str  # the command line, for the script's header
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchPlan:
-    """What will be sent."""
-
-    cluster: ClusterKind
-    config: RunConfig
-    script: str
-
-    @property
-    def folder(self) -> RunFolder:
-        return RunFolder(self.config.run_dir)
 
 
 def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPlan:
@@ -50,7 +22,7 @@ def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPla
     Raises:
         UsageError: a value cannot stand in a batch script.
     """
-    config = _run_config(spec, submitter)
+    config = run_config(spec, submitter)
     options = _sbatch_options(spec, config) if cluster == "slurm" else ()
     passthrough = _passthrough(spec) if cluster == "slurm" else ()
     script = render_script(
@@ -67,7 +39,8 @@ def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPla
     return LaunchPlan(cluster=cluster, config=config, script=script)
 
 
-def _run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
+def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
+    """What the supervisor is told."""
     here = submitter.working_dir
     run_dir = _absolute(spec.run_dir, here) or submitter.runs_dir / submitter.run_id
     resources, checkpoint, restart, health = (

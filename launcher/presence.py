@@ -9,7 +9,7 @@ from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient
-from .clusters.slurm.parse import JobState
+from .clusters.slurm.parse import JobState, QueuedJob
 from .report import Presence, RunFacts
 from .runs import StoredRun, job_ids
 from .watch import read_progress
@@ -34,6 +34,16 @@ def read_facts(run: StoredRun) -> RunFacts:
     )
 
 
+def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
+    """The jobs of a run that are in the queue: by its unique name, or by the id that it keeps."""
+    if run.plan.config.program == "ranks":
+        return client.jobs_named(run.run_id, getuser())
+    ids = job_ids(run.folder)
+    if ids:
+        return client.job_in_queue(ids[0])
+    return client.jobs_of_script(run.folder.script, getuser())  # sbatch got no answer
+
+
 def _local(run: StoredRun) -> tuple[Presence, str | None]:
     """A local run without a process waits for ``relight run --resume``."""
     return (Presence.RUNNING if is_alive(run.folder) else Presence.WAITING), None
@@ -42,7 +52,7 @@ def _local(run: StoredRun) -> tuple[Presence, str | None]:
 def _slurm(run: StoredRun) -> tuple[Presence, str | None]:
     """No answer is "unknown", and an empty one "absent": neither says that the run has ended."""
     try:
-        jobs = SlurmClient(timeout_s=10.0, pauses_s=(0.5,)).jobs_named(run.run_id, getuser())
+        jobs = queued_jobs(run, SlurmClient(timeout_s=10.0, pauses_s=(0.5,)))
     except RelightError:
         return Presence.UNKNOWN, None
     running = [job for job in jobs if job.state is JobState.RUNNING]

@@ -19,7 +19,7 @@ from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
 
 from .clusters.slurm.lookup import SubmissionUnknown
-from .plan import LaunchPlan, Submitter
+from .launch_plan import LaunchPlan, Submitter
 from .runs import runs_dir
 from .stored_plan import PLAN_VERSION
 
@@ -83,7 +83,12 @@ def _plan_text(plan: LaunchPlan) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def _write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w") as file:
+def write_user_script(folder: RunFolder, text: str) -> None:
+    """Stores a batch script, to be run as it is."""
+    _write(folder.user_script, text, mode=0o700)
+
+
+def _write(path: Path, text: str, mode: int = 0o600) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
         file.write(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def _folders() -> list[Path]:
 
 
 def _had_job(folder: Path, job_id: str) -> bool:
-    return job_id.isdecimal() and job_id in job_ids(RunFolder(folder))
+    return re.fullmatch(r"\d+(_\d+)?", job_id) is not None and job_id in job_ids(RunFolder(folder))
 
 
 def _open(root: Path) -> StoredRun:

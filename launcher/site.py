@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relight.errors import RelightError
@@ -47,7 +48,11 @@ def read_site(client: SlurmClient) -> Site:
     Raises:
         ClusterUnavailable, SlurmMissing, SlurmRefused: as the client.
     """
-    config = client.config()
+    return site_of(client.config(), client.partitions())
+
+
+def site_of(config: Mapping[str, str], partitions: Sequence[Mapping[str, str]]) -> Site:
+    """The site that Slurm's answers describe (pure)."""
     return Site(
         version=config.get("SLURM_VERSION", "unknown"),
         job_requeue=config.get("JobRequeue") == "1",
@@ -61,7 +66,7 @@ def read_site(client: SlurmClient) -> Site:
                 max_time=fields.get("MaxTime", "UNKNOWN"),
                 default=fields.get("Default") == "YES",
             )
-            for fields in client.partitions()
+            for fields in partitions
         ),
     )
 

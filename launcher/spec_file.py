@@ -89,6 +89,19 @@ def _parse(model: type[Model], text: str, source: str) -> Model:
     if not isinstance(value, dict):
         key = next(iter(model.model_fields))
         raise SpecError(source, [Fault(1, f"expected keys such as `{key}: ...` at the top level")])
+    return _built(model, value, lines, source)
+
+
+def build_spec(value: Mapping[str, object], lines: Lines, source: str) -> JobSpec:
+    """The spec that ``value`` means; ``lines`` says where its parts stand in ``source``.
+
+    Raises:
+        SpecError: something in it is wrong.
+    """
+    return _built(JobSpec, value, lines, source)
+
+
+def _built(model: type[Model], value: Mapping[str, object], lines: Lines, source: str) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:

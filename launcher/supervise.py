@@ -1,12 +1,15 @@
 """What the batch script becomes: ``python -m relight.launcher.supervise RUN_DIR``.
 
+The script that ``relight sbatch`` sends calls ``main`` itself.
+
 Imports stay light: every attempt of every job starts here.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from relight.errors import RelightError
 from relight.resilience.supervise.cluster import Cluster
 from relight.resilience.supervise.supervisor import supervise
 
+from .array_task import folder_of
 from .keeper import EXIT_CRASHED, keep
 from .stored_plan import StoredPlan, read_plan
 
@@ -26,6 +30,9 @@ def cluster_of(plan: StoredPlan) -> Iterator[Cluster]:
         from .clusters.slurm.warden import wardens
 
         cluster = SlurmCluster(plan.config)
+        if plan.config.program == "script":  # without --no-kill, Slurm ends a job that loses a node
+            yield cluster
+            return
         with wardens(cluster):
             yield cluster
     else:
@@ -34,14 +41,16 @@ def cluster_of(plan: StoredPlan) -> Iterator[Cluster]:
         yield LocalCluster(plan.config)
 
 
-def main() -> int:
-    """Supervise the run in the folder named on the command line."""
-    if len(sys.argv) != 2:
+def main(arguments: Sequence[str]) -> int:
+    """Supervise the run in the folder that is the only argument."""
+    if len(arguments) != 1:
         sys.stderr.write("usage: python -m relight.launcher.supervise RUN_DIR\n")
         return 2
     try:
-        plan = read_plan(Path(sys.argv[1]))
+        plan = read_plan(folder_of(Path(arguments[0]), os.environ))
         with cluster_of(plan) as cluster:
+            if plan.config.program == "script":  # it would not outlive its supervisor
+                return supervise(plan.config, cluster)
             return keep(lambda life: _supervise(plan, cluster, life))
     except RelightError as error:
         return _complain(error)
@@ -61,4 +70,4 @@ def _complain(error: RelightError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -17,6 +17,8 @@ from relight.errors import RelightError
 
 RestartMode = Literal["auto", "successor", "requeue", "never"]
 OnUnknown = Literal["warn", "fail"]
+# "ranks": one process per task, each under an agent. "script": the batch script itself, once.
+ProgramKind = Literal["ranks", "script"]
 
 
 class ConfigDamaged(RelightError):
@@ -74,7 +76,9 @@ class RunConfig:
     """One run, as its supervisors see it.
 
     ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more.
-    ``command`` is run once per task, in ``working_dir``, by the rank agent.
+    ``command`` is run once per task, in ``working_dir``, by the rank agent. A ``script`` is run
+    once, on the batch host, with the environment, signals and output files of the job itself.
+    ``without_env`` are variables that a script must not find: options of ours have set them.
     ``secret_files`` maps a variable's name to the file whose content it gets at start; the content
     itself is never stored.
     """
@@ -84,6 +88,7 @@ class RunConfig:
     run_dir: Path
     command: tuple[str, ...]
     working_dir: Path
+    program: ProgramKind = "ranks"
     nodes: int = 1
     spares: int = 0
     tasks_per_node: int = 1
@@ -91,6 +96,7 @@ class RunConfig:
     gpus_per_node: int = 0
     mpi: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    without_env: tuple[str, ...] = ()
     secret_files: Mapping[str, str] = field(default_factory=dict)
     checkpoint: CheckpointConfig
     restart: RestartConfig = field(default_factory=RestartConfig)
@@ -98,7 +104,7 @@ class RunConfig:
 
     @property
     def world_size(self) -> int:
-        return self.nodes * self.tasks_per_node
+        return 1 if self.program == "script" else self.nodes * self.tasks_per_node
 
     def to_json(self) -> dict[str, object]:
         """The configuration as JSON values (paths as text)."""
@@ -120,13 +126,12 @@ class RunConfig:
             restart = _mapping(values.pop("restart"))
             health = dict(_mapping(values.pop("health")))
             health |= {name: _texts(health[name]) for name in ("skip", "mounts") if name in health}
+            values["without_env"] = _texts(values.get("without_env", []))
             command = values.pop("command")
-            if not isinstance(command, list):
-                raise TypeError(f"command is {command!r}, not a list")
             return cls(
                 run_dir=Path(str(values.pop("run_dir"))),
                 working_dir=Path(str(values.pop("working_dir"))),
-                command=tuple(str(word) for word in command),
+                command=_texts(command),
                 checkpoint=CheckpointConfig(**checkpoint),  # type: ignore[arg-type]
                 restart=RestartConfig(**restart),  # type: ignore[arg-type]
                 health=HealthConfig(**health),  # type: ignore[arg-type]

@@ -14,7 +14,10 @@ agent → supervisor
 
 supervisor → agent
     ``need_port``  nothing
-    ``start``      generation, argv, cwd, env, secret_files, log, warm: start the program
+    ``start``      generation, argv, cwd, env, secret_files, log, warm: start the program; with log
+                   null it is a batch script, and does not find the variables ``without_env``: it
+                   writes where the agent does, and signals reach it
+    ``signal``     signal: send it to the batch script's process, and to that only
     ``stop``       generation, signal, grace_s: end the program's process group
     ``stacks``     generation: let the programs print their stacks
     ``rank``       body: to be relayed to the program
@@ -53,6 +56,12 @@ EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_RESTART: Final = 75  # saved, to be restarted (EX_TEMPFAIL of sysexits.h)
 EXIT_STOP: Final = 93  # stopped for good: do not requeue
+
+# Signals that a batch script may be sent, by Slurm or by its user (scancel --batch).
+PASSED_ON: Final = (
+    "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT", "SIGTSTP",
+    "SIGURG", "SIGWINCH", "SIGXCPU",
+)  # fmt: skip
 
 Message = Mapping[str, object]
 

@@ -30,6 +30,11 @@ class RunFolder:
         return self.root / "rules.json"
 
     @property
+    def user_script(self) -> Path:
+        """A batch script that was given to ``relight sbatch``; slurmd uses the same name."""
+        return self.root / "slurm_script"
+
+    @property
     def cancelled(self) -> Path:
         """Exists once somebody has cancelled the run: nothing may be restarted after that."""
         return self.root / "CANCELLED"

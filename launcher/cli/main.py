@@ -14,6 +14,7 @@ from relight.errors import RelightError
 
 _VERBS: Final = {
     "submit": "Submit a job to Slurm.",
+    "sbatch": "Submit a batch script as sbatch does, to survive.",
     "run": "Run a job on this machine, in the foreground.",
     "plan": "Print the script that would be sent; send nothing.",
     "status": "Say where a run stands, or list all runs.",
@@ -25,6 +26,7 @@ _VERBS: Final = {
     "ckpt": "Look at a run's checkpoints.",
     "preflight": "Look at nodes: of a run, or this one.",
     "nodes": "Look at what is known against nodes, and change it.",
+    "doctor": "Tell what this site's Slurm allows, and what follows for you.",
     "schema": "Print the JSON Schema of job.yaml.",
 }
 

@@ -207,8 +207,10 @@ def _start_failed(state: State, event: StartFailed) -> Decision:
 def _rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if state.phase not in _RANKS_ALIVE or event.generation != state.generation:
         return state, ()
-    if event.code == 0 and not event.stopped:
+    if event.code == 0 and not event.stopped and not (policy.script and state.stop is not None):
         return _rank_done(state, event.rank, policy)
+    if policy.script:
+        return _script_ended(state, event, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
         return state, ()
     fault = fault_of_exit(event, policy.rules)
@@ -218,6 +220,15 @@ def _rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if state.phase is Phase.STOPPING and state.stop is None:
         return failed, ()
     return replace(failed, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+
+
+def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
+    """It failed, and any node may be why; or the job has to stop, and the script has stopped."""
+    if state.stop is not None or event.stopped:
+        return state, ()
+    fault = fault_of_exit(event, policy.rules)
+    failed = replace(state, fault=fault, suspects=state.nodes, phase=Phase.STOPPING)
+    return failed, (StopRanks(reason=fault.evidence),)
 
 
 def _rank_done(state: State, rank: int, policy: Policy) -> Decision:

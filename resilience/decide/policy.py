@@ -14,10 +14,14 @@ class Policy:
 
     ``failures`` of the program, ``no_progress``: restarts of any cause but the loss of a node,
     ``node_failures``: restarts because a node was found guilty. ``rules``: what a cause is.
+
+    ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
+    the fault of any of them, and once the job has to stop, no exit code means that it has done all.
     """
 
     nodes: int
     tasks_per_node: int
+    script: bool = False
     preflight: bool = True
     restart: Literal["auto", "successor", "requeue", "never"] = "auto"
     failures: int = 3
@@ -30,7 +34,7 @@ class Policy:
 
     @property
     def world_size(self) -> int:
-        return self.nodes * self.tasks_per_node
+        return 1 if self.script else self.nodes * self.tasks_per_node
 
     def backoff_s(self, failures: int) -> float:
         """The pause before a restart: none at first, then doubling."""

@@ -58,12 +58,14 @@ class Allocation:
 class StopNotice:
     """The scheduler's account of a stop signal.
 
-    ``kill_at`` is the Unix time at which processes will be killed, None when nobody will.
+    ``kill_at`` is the Unix time at which processes will be killed, None when nobody will. A warning
+    comes while the job still runs: there is time until something ends it.
     """
 
     cause: StopCause
     kill_at: float | None
     evidence: str
+    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

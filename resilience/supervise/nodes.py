@@ -21,6 +21,7 @@ _log: Final = logging.getLogger(__name__)
 PROBE_LIMIT_S: Final = 12.0
 PROBE_TRIES: Final = 10
 PROBE_PAUSE_S: Final = 10.0
+_MANY: Final = 4  # more suspects than that are asked all at once first
 _LAUNCH_S: Final = 10.0  # what a step may take to start, on top of the budget of its checks
 
 
@@ -65,6 +66,8 @@ async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> Nodes
     ``control`` is the supervisor's own node, which lives: when a command fails there too, it is the
     scheduler that does not start commands, and no answer counts.
     """
+    if len(nodes) > _MANY and await _all_answer(cluster, nodes):
+        return NodesProbed(answered=nodes, silent={})
     for _ in range(PROBE_TRIES):
         conditions = await asyncio.to_thread(cluster.node_conditions, nodes)
         verdicts = await asyncio.gather(
@@ -81,13 +84,20 @@ async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> Nodes
     return NodesProbed(answered=nodes, silent={})
 
 
+async def _all_answer(cluster: Cluster, nodes: tuple[str, ...]) -> bool:
+    return await processes.run(cluster.step_command(_probe(nodes)), None, PROBE_LIMIT_S) == 0
+
+
+def _probe(nodes: tuple[str, ...]) -> StepRequest:
+    return StepRequest(
+        name="probe", nodes=nodes, tasks_per_node=1, cpus_per_task=1, argv=("true",), env={}
+    )
+
+
 async def _probe_one(cluster: Cluster, node: str, known_down: bool) -> str | None:
     if known_down:
         return "its agents are gone and the scheduler says that the node is down"
-    request = StepRequest(
-        name="probe", nodes=(node,), tasks_per_node=1, cpus_per_task=1, argv=("true",), env={}
-    )
-    code = await processes.run(cluster.step_command(request), None, PROBE_LIMIT_S)
+    code = await processes.run(cluster.step_command(_probe((node,))), None, PROBE_LIMIT_S)
     if code == 0:
         return None
     how = f"gave no answer in {PROBE_LIMIT_S:.0f} s" if code is None else f"failed with code {code}"

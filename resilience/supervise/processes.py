@@ -31,6 +31,13 @@ async def start(command: Command, output: Path | None) -> asyncio.subprocess.Pro
         os.close(fd)
 
 
+async def start_beside(command: Command) -> asyncio.subprocess.Process:
+    """Start a command that reads and writes where this process does."""
+    return await asyncio.create_subprocess_exec(
+        *command.argv, env=dict(command.env), start_new_session=True
+    )
+
+
 async def end(process: asyncio.subprocess.Process) -> None:
     """Wait a little for a process to end by itself, then end it."""
     for order in (None, signal.SIGTERM, signal.SIGKILL):

@@ -18,7 +18,7 @@ from ..decide.events import Event, RankExited, RankLost, RanksStarted, RanksStop
 from ..messages import Message, number
 from ..run_folder import RunFolder
 from ..worker.program import tail
-from . import processes
+from . import processes, script
 from .channel import Channel, Line
 from .cluster import Allocation, Cluster, StepRequest
 from .world import World
@@ -131,17 +131,22 @@ class Ranks:
         self._nodes = nodes
         self._channel.expect(str(self._step))
         self._step_log = self._folder.logs(self._allocation.attempt) / f"step-{self._step}.log"
+        env = {
+            "RELIGHT_CHANNEL": f"{self._allocation.supervisor_host}:{self._port}",
+            "RELIGHT_TOKEN_FILE": str(self._token_file),
+            "RELIGHT_STEP": str(self._step),
+        }
+        if self._config.program == "script":
+            command = script.agent_command(self._allocation, env)
+            self._process = await processes.start_beside(command)
+            return
         request = StepRequest(
             name="ranks",
             nodes=nodes,
             tasks_per_node=self._config.tasks_per_node,
             cpus_per_task=self._config.cpus_per_task,
             argv=(sys.executable, "-m", "relight.resilience.worker.agent"),
-            env={
-                "RELIGHT_CHANNEL": f"{self._allocation.supervisor_host}:{self._port}",
-                "RELIGHT_TOKEN_FILE": str(self._token_file),
-                "RELIGHT_STEP": str(self._step),
-            },
+            env=env,
             mpi=self._config.mpi,
             output=self._step_log,
         )
@@ -200,6 +205,10 @@ class Ranks:
         return StartFailed(generation=self.generation, missing=missing, detail=detail)
 
     def _launch(self, world: World) -> None:
+        if self._config.program == "script":
+            self._alive[0] = self._allocation.batch_node
+            self.tell(script.start_order(self._config, world.attempt, world.generation))
+            return
         for task, line in sorted(self._channel.lines.items()):
             log = self._folder.rank_log(self._allocation.attempt, world.generation, task)
             self._alive[task] = line.node
@@ -241,6 +250,8 @@ class Ranks:
 
     def terminate(self) -> None:
         """Send SIGTERM to programs that do not speak the protocol."""
+        if self._config.program == "script":
+            return  # Slurm has sent it one
         self.tell({"type": "stop", "generation": self.generation, "signal": "SIGTERM"})
 
     def tell(self, message: Message) -> None:

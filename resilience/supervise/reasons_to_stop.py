@@ -23,6 +23,9 @@ _TRIES: Final = 5  # to learn why a signal came
 _PAUSE_S: Final = 1.0
 _MARGIN_S: Final = 10.0  # for the commit, the end of the ranks and the next job
 _CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
+_ENDS: Final = frozenset(
+    {StopCause.PREEMPTED, StopCause.TIME_LIMIT, StopCause.REQUEUED, StopCause.CANCELLED}
+)
 
 
 def cancelled(now: float) -> StopRequested:
@@ -38,7 +41,8 @@ class ReasonsToStop:
     """Reports StopRequested by ``emit``.
 
     ``can_save`` says whether the program would save if it were asked; ``time_needed_s`` is what a
-    save would take now.
+    save would take now. A batch script is not stopped by us: warnings reach it as Slurm sends them,
+    and what it makes of them is its own business until Slurm ends the job.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class ReasonsToStop:
         can_save: Callable[[], bool],
         time_needed_s: Callable[[], float],
     ) -> None:
+        self._script = config.program == "script"
         self._least_lead_s = config.checkpoint.lead_s
         self._can_save = can_save
         self._time_needed_s = time_needed_s
@@ -58,6 +63,7 @@ class ReasonsToStop:
         self._settled = asyncio.Event()
         self._settled.set()
         self._end_time: float | None = None
+        self._warning: StopNotice | None = None  # what a batch script was warned of
 
     @property
     def _lead_s(self) -> float:
@@ -84,6 +90,16 @@ class ReasonsToStop:
         finally:
             self._settled.set()
 
+    async def ask_after_end(self) -> None:
+        """A script has ended by itself: maybe since Slurm, or the script, has ended the job."""
+        await self.settled()
+        notice = await asyncio.to_thread(
+            self._cluster.stop_notice, "the end of the script", to_supervisor=False
+        )
+        notice = notice if notice.cause in _ENDS else self._warning or notice
+        if notice.cause in _ENDS:
+            self._emit(_stop(notice, "the script ended"))
+
     async def settled(self) -> None:
         """Wait until it is known, or will not be known, why a signal came."""
         await self._settled.wait()
@@ -97,14 +113,10 @@ class ReasonsToStop:
         )
         if notice.cause is StopCause.SIGNALLED and not self._can_save():
             _log.info("%s: %s; nothing is done about it", signal_name, notice.evidence)
+        elif self._script and notice.warning:
+            self._warning = notice
         elif not self._too_early(notice):
-            self._emit(
-                StopRequested(
-                    cause=notice.cause,
-                    kill_at=notice.kill_at,
-                    evidence=f"{signal_name}: {notice.evidence}",
-                )
-            )
+            self._emit(_stop(notice, signal_name))
         return notice.cause
 
     def _too_early(self, notice: StopNotice) -> bool:
@@ -122,7 +134,7 @@ class ReasonsToStop:
             return
         if self._cancelled.exists():
             self._emit(cancelled(time.time()))
-        elif known is None and self._limit_is_near():
+        elif known is None and not self._script and self._limit_is_near():
             await asyncio.to_thread(self.read_end_time)  # it may have been extended
             if self._limit_is_near():
                 self._emit(self._time_limit())
@@ -138,3 +150,9 @@ class ReasonsToStop:
             kill_at=self._end_time,
             evidence=f"the time limit ends this attempt in {left_s:.0f} s",
         )
+
+
+def _stop(notice: StopNotice, occasion: str) -> StopRequested:
+    return StopRequested(
+        cause=notice.cause, kill_at=notice.kill_at, evidence=f"{occasion}: {notice.evidence}"
+    )

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import resource
 import signal
-import sys
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
@@ -30,6 +29,7 @@ from ..decide.events import (
     AttemptStarted,
     CheckpointRefused,
     Event,
+    RankExited,
     RanksHung,
     RanksStopped,
     SaveFailed,
@@ -41,6 +41,7 @@ from ..decide.rules import Rule
 from ..decide.state import Phase, State
 from ..messages import Message, number
 from ..run_folder import RunFolder
+from .begin import begin
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .journal import Entry, JournalWriter, Kind, read_journals
@@ -50,6 +51,7 @@ from .ranks import Ranks
 from .reasons_to_stop import ReasonsToStop
 from .rules_file import run_rules
 from .saves import Saves
+from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress, write_verdict
 
 _log: Final = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
     return Policy(
         nodes=config.nodes,
         tasks_per_node=config.tasks_per_node,
+        script=config.program == "script",
         preflight=config.health.preflight,
         restart=config.restart.mode,
         failures=config.restart.failures,
@@ -78,12 +81,7 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
     ``life`` counts the supervisors of this attempt: one after the first goes on from the journal of
     the one before, which must have ended.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s relight: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    config = begin(config, cluster.allocation())
     ended = read_verdict(RunFolder(config.run_dir))
     if ended is not None:
         _log.info("the run has ended before (%s): nothing to do", ended.state)
@@ -92,7 +90,8 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
     if decided is not None:
         _log.info("the last life of this supervisor had come to its end: exit code %d", decided)
         return decided
-    _allow_many_connections()
+    if config.program == "ranks":  # a script has one agent, and finds the limits as they were
+        _allow_many_connections()
     return asyncio.run(Supervisor(config, cluster, life).run())
 
 
@@ -155,16 +154,18 @@ class Supervisor:
             self._spawn,
             lambda: self._state.stop.kill_at if self._state.stop is not None else None,
         )
+        self._script = Script(self._reasons, self._ranks.tell, self._events.put_nowait)
+        self._is_script = config.program == "script"
 
     async def run(self) -> int:
         """Serve events until the machine says finish."""
         loop = asyncio.get_running_loop()
-        for number_ in _HEARD:
+        loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
+        for number_ in SIGNALS if self._is_script else _HEARD:
             heard = partial(self._on_signal, number_.name, to_supervisor=True)
             loop.add_signal_handler(number_, heard)
         # The keeper blocks them until somebody listens.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
-        loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
         await self._ranks.open()
         self._spawn(self._tick())
         self._emit(await asyncio.to_thread(self._attempt_started))
@@ -196,6 +197,7 @@ class Supervisor:
         orders: list[Action] = []
         for event in events:
             self._state, actions = step(self._state, event, self._policy, now)
+            actions = tuple(map(self._script.with_code, actions))
             entries.append(self._entry("event", event, now))
             entries += [self._entry("action", action, now) for action in actions]
             orders += actions
@@ -216,7 +218,9 @@ class Supervisor:
         self._journal.close()
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, RanksStopped):
+        if self._is_script and isinstance(event, RankExited):
+            self._spawn(self._script.ended(event))
+        elif isinstance(event, RanksStopped):
             # What was saved last may be on its way to a commit, and the answer to why we stop on
             # its way from the scheduler: the decision that follows needs both.
             self._spawn(self._when_settled(event))
@@ -304,7 +308,13 @@ class Supervisor:
         self._emit(CheckpointRefused(step=step_, reason=reason, node=node, sound=sound))
 
     def _on_signal(self, name: str, *, to_supervisor: bool) -> None:
-        self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
+        if self._is_script and not to_supervisor:
+            self._script.heard_by_agent(name)
+            return
+        if self._is_script:
+            self._spawn(self._script.pass_on(name))
+        if name != "SIGCONT":
+            self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
 
     async def _tick(self) -> None:
         """What happens because time passes."""

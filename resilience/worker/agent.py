@@ -23,7 +23,17 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ..messages import MAX_LINE_BYTES, Message, abstract, decode, encode, number, text
+from ..environ import initial_environment
+from ..messages import (
+    MAX_LINE_BYTES,
+    PASSED_ON,
+    Message,
+    abstract,
+    decode,
+    encode,
+    number,
+    text,
+)
 from .program import Program, before_exec
 from .standby import PythonCommand, Standby
 
@@ -36,6 +46,14 @@ TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for w
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+_SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
+# What an agent is told by its environment; a batch script does not find it in its own.
+_OWN_VARIABLES: Final = frozenset(
+    {
+        "RELIGHT_CHANNEL", "RELIGHT_TOKEN_FILE", "RELIGHT_STEP",
+        "RELIGHT_TASK", "RELIGHT_LOCAL_TASK", "RELIGHT_NODE",
+    }
+)  # fmt: skip
 
 
 class Lines:
@@ -78,6 +96,7 @@ class Agent:
         self._heard = time.monotonic()
         self._beaten = 0.0
         self._running = True
+        self._reported: tuple[signal.Signals, ...] = _REPORTED_SIGNALS
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(abstract(address))
         self._door.listen()
@@ -134,6 +153,9 @@ class Agent:
                     self._program.end(signal.Signals[text(order, "signal")])
             case "stacks":
                 self._show_stacks()
+            case "signal":
+                if self._program is not None:
+                    self._program.signal(signal.Signals[text(order, "signal")])
             case "rank":
                 self._relay(order["body"])
             case "quit":
@@ -148,13 +170,19 @@ class Agent:
         if self._program is not None:  # held for lost, and yet alive
             self._program.end(signal.SIGKILL)
             self._program.wait()
+        is_script = order["log"] is None
+        if is_script:
+            base = script_environment(order["without_env"])
+            self._reported = _SCRIPT_SIGNALS
+        else:
+            base = {**os.environ, "RELIGHT_AGENT_SOCKET": self._address}
         self._program = Program(
             generation=number(order, "generation"),
             argv=[str(word) for word in argv],
-            env={**os.environ, **env, "RELIGHT_AGENT_SOCKET": self._address},
+            env={**base, **env},
             secret_files=secret_files,
             cwd=text(order, "cwd"),
-            log=Path(text(order, "log")),
+            log=None if is_script else Path(text(order, "log")),
             standby=self._standby,
         )
         self._standby, self._warm_up_at = None, float("inf")
@@ -237,7 +265,7 @@ class Agent:
         for number_ in self._wakeup.recv(256):
             if number_ == signal.SIGTERM and self._silence_s() > TERM_PATIENCE_S:
                 self._running = False
-            elif number_ in _REPORTED_SIGNALS:
+            elif number_ in self._reported:
                 self._tell({"type": "signalled", "signal": signal.Signals(number_).name})
 
     def _keep_time(self) -> None:
@@ -263,6 +291,14 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     return int(pid), int(uid)
 
 
+def script_environment(without: object) -> dict[str, str]:
+    """The environment that Slurm gave to the batch script in whose place we are."""
+    if not isinstance(without, list):
+        raise ValueError(f"start: without_env is {without!r}, not a list")
+    unknown = _OWN_VARIABLES.union(without)
+    return {name: value for name, value in initial_environment().items() if name not in unknown}
+
+
 def free_port() -> int:
     """A TCP port that was free on this host a moment ago."""
     with socket.socket() as probe:
@@ -281,7 +317,7 @@ def identity() -> tuple[int, int, str]:
 
 def _listen_to_signals() -> None:
     """Signals only wake the loop; without a handler they would end the agent."""
-    for number_ in (*_REPORTED_SIGNALS, signal.SIGCHLD, signal.SIGUSR2, signal.SIGHUP):
+    for number_ in (*_SCRIPT_SIGNALS, signal.SIGCHLD):
         signal.signal(number_, lambda *_: None)
 
 

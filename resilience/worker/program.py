@@ -18,6 +18,7 @@ _TAIL_BYTES: Final = 8192
 _TAIL_LINES: Final = 20
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_STDERR: Final = Path("/proc/self/fd/2")
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -26,17 +27,25 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def _die_with_agent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def before_exec() -> None:
     """What a child of the agent does before it becomes something else."""
     # Under proctrack/linuxproc Slurm sends signals to every descendant, maybe before the program
     # has a handler: TERM and USR1 stay ignored until `relight.join` takes them over.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _die_with_agent()
 
 
 class Program:
-    """A running program. A program that cannot be started has ended with code 127."""
+    """A running program. A program that cannot be started has ended with code 127.
+
+    Without a ``log`` it is a batch script: it reads and writes where this process does, and has the
+    signal dispositions that Slurm gave to the batch script.
+    """
 
     def __init__(
         self,
@@ -46,7 +55,7 @@ class Program:
         env: Mapping[str, str],
         secret_files: Mapping[str, str],
         cwd: str,
-        log: Path,
+        log: Path | None,
         standby: Standby | None = None,
     ) -> None:
         adopt_orphans()
@@ -56,15 +65,12 @@ class Program:
         self._spared: int | None = None
         self.env = env  # without the secrets
         self._oom_kills = oom_kills()
-        log.parent.mkdir(parents=True, exist_ok=True)
+        whole_env = {**env, **_read_secrets(secret_files)}
         self._process: subprocess.Popen[bytes] | None = None
         try:
-            whole_env = {**env, **_read_secrets(secret_files)}
-            self._process = _warm(standby, argv, whole_env, cwd, log) or _cold(
-                argv, whole_env, cwd, log
-            )
+            self._process = _started(standby, argv, whole_env, cwd, log)
         except OSError as error:
-            with log.open("a") as output:
+            with (log or _STDERR).open("a") as output:
                 output.write(f"relight: cannot start {argv[0]}: {error}\n")
 
     def spare(self, pid: int) -> None:
@@ -94,6 +100,12 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program alone, as somebody else would."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
     def wait(self) -> None:
         """Wait for the end of a program that was killed."""
         if self._process is not None and self._process.returncode is None:
@@ -120,17 +132,32 @@ class Program:
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
             "stopped": self._ended_by_us,
-            "tail": tail(self._log),
+            "tail": tail(self._log or _STDERR),
             "max_rss_bytes": max_rss_bytes,
         }
 
     def _note_lack_of_memory(self, max_rss_bytes: int) -> None:
         """The kernel's reason, where people and the table of causes look for it."""
-        with self._log.open("ab") as output:
+        with (self._log or _STDERR).open("ab") as output:
             output.write(
                 b"\nrelight: oom_kill: the kernel ended a process of this rank for lack of memory; "
                 b"the program itself held at most %.1f GiB\n" % (max_rss_bytes / 1024**3)
             )
+
+
+def _started(
+    standby: Standby | None,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    log: Path | None,
+) -> subprocess.Popen[bytes]:
+    if log is None:
+        return subprocess.Popen(
+            argv, env=dict(env), cwd=cwd, process_group=0, preexec_fn=_die_with_agent
+        )
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return _warm(standby, argv, env, cwd, log) or _cold(argv, env, cwd, log)
 
 
 def _warm(
@@ -179,7 +206,9 @@ def _reap_orphans(ours: Collection[int | None]) -> None:
 
 
 def tail(log: Path) -> list[str]:
-    """The last lines that a program wrote."""
+    """The last lines that a program wrote; none when that was no file."""
+    if not log.is_file():
+        return []
     with log.open("rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - _TAIL_BYTES))

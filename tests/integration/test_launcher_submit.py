@@ -9,7 +9,7 @@ import pytest
 
 from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
 from relight.launcher.clusters.slurm.submit import submit
-from relight.launcher.plan import LaunchPlan
+from relight.launcher.launch_plan import LaunchPlan
 from relight.launcher.run_creation import new_run_folder
 from relight.launcher.runs import find_run
 from relight.resilience.config import RunConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -34,10 +33,9 @@ def test_only_what_may_pass_is_tried_again(
         raise error
 
     plan = StoredPlan(cluster="local", config=run_config, submitted_by="me", created=0.0)
-    monkeypatch.setattr(sys, "argv", ["supervise", "run"])
     monkeypatch.setattr(supervise, "read_plan", lambda root: plan)
     monkeypatch.setattr(supervise, "cluster_of", nullcontext)
     monkeypatch.setattr(supervise, "keep", first_life)
     monkeypatch.setattr(supervise, "supervise", fail)
-    assert supervise.main() == code
+    assert supervise.main(["run"]) == code
     assert capsys.readouterr().err == f"relight: {error}\n"

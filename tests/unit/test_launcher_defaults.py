@@ -9,7 +9,8 @@ import pytest
 
 from relight.launcher import defaults
 from relight.launcher.defaults import with_defaults
-from relight.launcher.plan import Submitter, plan
+from relight.launcher.launch_plan import Submitter
+from relight.launcher.plan import plan
 from relight.launcher.spec import JobSpec, SiteFile
 from relight.launcher.spec_file import SpecError, load_spec, parse_spec
 from relight.resilience.config import HealthConfig, RunConfig

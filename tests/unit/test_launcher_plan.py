@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from relight.errors import UsageError
-from relight.launcher.plan import LaunchPlan, Submitter, plan
+from relight.launcher.launch_plan import LaunchPlan, Submitter
+from relight.launcher.plan import plan
 from relight.launcher.render import SbatchOption, ScriptValues, render_script
 from relight.launcher.spec_file import parse_spec
 from relight.resilience.config import RunConfig

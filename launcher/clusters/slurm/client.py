@@ -95,6 +95,20 @@ class SlurmClient:
         """A user's jobs of one name that are still in the queue."""
         return parse.parse_queue(self._ask(commands.queue_by_name(name, user)))
 
+    def job_in_queue(self, job_id: str) -> list[parse.QueuedJob]:
+        """A job that is still in the queue, or the tasks of an array that are; maybe none."""
+        try:
+            return parse.parse_queue(self._ask(commands.queue_by_id(job_id)))
+        except SlurmRefused as refusal:
+            if "Invalid job id" in refusal.answer:
+                return []
+            raise
+
+    def jobs_of_script(self, script: Path, user: str) -> list[parse.QueuedJob]:
+        """A user's jobs of one script that are still in the queue."""
+        jobs = parse.parse_queue(self._ask(commands.queue_by_script(user)))
+        return [job for job in jobs if job.command == str(script)]
+
     def config(self) -> dict[str, str]:
         return parse.parse_config(self._ask(commands.show_config()))
 

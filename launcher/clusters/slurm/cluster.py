@@ -13,6 +13,7 @@ from typing import Final
 
 from relight.errors import RelightError
 from relight.resilience.config import RunConfig
+from relight.resilience.environ import initial_environment
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import (
     Allocation,
@@ -53,7 +54,7 @@ class SlurmCluster:
     """One attempt under Slurm, from the ``SLURM_*`` variables of its batch script."""
 
     config: RunConfig
-    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    env: Mapping[str, str] = field(default_factory=initial_environment)
     client: SlurmClient = field(default_factory=SlurmClient)
     _allocation: Allocation | None = None
     _start: AttemptStart | None = None
@@ -75,8 +76,7 @@ class SlurmCluster:
         return self._job(self.allocation()).end_time
 
     def step_command(self, request: StepRequest) -> Command:
-        env = {name: value for name, value in self.env.items() if name not in _NOT_FOR_STEPS}
-        env |= request.env
+        env = {**self._env_for_steps(), **request.env}
         allocated = self.allocation().nodes
         in_order = tuple(node for node in allocated if node in request.nodes)
         if in_order == request.nodes:
@@ -126,6 +126,22 @@ class SlurmCluster:
                 raise ClusterUnavailable(str(error)) from error
         return self._restart
 
+    def _nodes_needed(self, allocation: Allocation) -> int:
+        if self.config.program == "script":
+            return len(allocation.nodes)
+        return self.config.nodes + self.config.spares
+
+    def _env_for_steps(self) -> dict[str, str]:
+        """A script's own options for its steps, such as SLURM_GPU_BIND, are not for ours."""
+        if self.config.program == "script":
+            kept = ("SLURM_JOB_ID", "SLURM_CONF")
+            return {
+                name: value
+                for name, value in self.env.items()
+                if not name.startswith(("SLURM_", "SRUN_")) or name in kept
+            }
+        return {name: value for name, value in self.env.items() if name not in _NOT_FOR_STEPS}
+
     def withdraw(self, restart: Restart) -> None:
         try:
             withdraw(self.client, restart)
@@ -140,7 +156,8 @@ class SlurmCluster:
             restart_count=allocation.restart_count,
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
-            nodes_needed=self.config.nodes + self.config.spares,
+            nodes_needed=self._nodes_needed(allocation),
+            keep_id=self.config.program == "script",
         )
 
     def _taken_over(self) -> Restart | None:
@@ -192,6 +209,8 @@ class SlurmCluster:
 
     def _log_path(self) -> Path:
         assert self._allocation is not None
+        if self.config.program == "script":  # whose output goes where the user wants it
+            return Path("/proc/self/fd/2")
         return RunFolder(self.config.run_dir).attempts / f"{self._allocation.job_id}.out"
 
 
@@ -199,6 +218,8 @@ def _allocation(env: Mapping[str, str]) -> Allocation:
     try:
         nodes = expand_nodes(env["SLURM_JOB_NODELIST"])
         job_id = env["SLURM_JOB_ID"]
+        if "SLURM_ARRAY_TASK_ID" in env:  # the id of an array's last task names all of them
+            job_id = f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
     except (KeyError, ValueError) as error:
         raise NotInJob(f"this is not the batch script of a Slurm job: {error}") from error
     batch_node = env.get("SLURMD_NODENAME", nodes[0])

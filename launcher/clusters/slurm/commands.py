@@ -27,6 +27,16 @@ def queue_by_name(name: str, user: str) -> Argv:
     return ("squeue", "--noheader", f"--name={name}", f"--user={user}", "--format=%i|%T|%r")
 
 
+def queue_by_id(job_id: str) -> Argv:
+    """One job, or all tasks of an array."""
+    return ("squeue", "--noheader", f"--jobs={job_id}", "--format=%i|%T|%r")
+
+
+def queue_by_script(user: str) -> Argv:
+    """The user's jobs, each with the path of the script that was sent."""
+    return ("squeue", "--noheader", f"--user={user}", "--format=%i|%T|%r|%o")
+
+
 def nodes_of_partition(partition: str) -> Argv:
     return ("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%T")
 

@@ -77,11 +77,12 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One line of ``squeue``."""
+    """One line of ``squeue``; ``command`` only where it was asked for."""
 
     job_id: str
     state: JobState
     reason: str
+    command: str = ""
 
 
 def parse_job(text: str) -> JobFacts | None:
@@ -112,13 +113,14 @@ def parse_job(text: str) -> JobFacts | None:
 
 
 def parse_queue(text: str) -> list[QueuedJob]:
-    """The jobs in the output of :func:`commands.queue_by_name`."""
+    """The jobs in the output of ``squeue``, in the formats of :mod:`commands`."""
     jobs = []
     for line in text.splitlines():
         job_id, separator, rest = line.strip().partition("|")
-        state, _, reason = rest.partition("|")
+        state, _, rest = rest.partition("|")
+        reason, _, command = rest.partition("|")
         if separator:
-            jobs.append(QueuedJob(job_id, job_state(state), reason))
+            jobs.append(QueuedJob(job_id, job_state(state), reason, command))
     return jobs
 
 
@@ -126,6 +128,12 @@ def parse_submitted(text: str) -> str | None:
     """The job id that ``sbatch --parsable`` printed (``123`` or ``123;cluster``)."""
     match = re.search(r"^(\d+)(?:;\S+)?$", text.strip(), re.MULTILINE)
     return match[1] if match else None
+
+
+def parse_submission(text: str) -> str | None:
+    """The job id in a line that sbatch prints, with ``--parsable`` or without."""
+    match = re.match(r"Submitted batch job (\d+)", text)
+    return match[1] if match else parse_submitted(text)
 
 
 def parse_node_states(text: str) -> dict[str, str]:

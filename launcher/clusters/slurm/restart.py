@@ -37,6 +37,7 @@ class Rearrangement:
     run_id: str
     script: Path
     nodes_needed: int
+    keep_id: bool = False  # others know the job by its id, and no script could be sent again
 
     def arrange(self, exclude: Sequence[str], mode: str) -> Restart:
         """See ``Cluster.new_allocation``; ``exclude`` is ordered, oldest first."""
@@ -55,7 +56,7 @@ class Rearrangement:
         avoided = self._feasible(exclude, job)
         if job.restarts > self.restart_count:
             return self._after_requeue(avoided)
-        if mode == "requeue":
+        if mode == "requeue" or self.keep_id:
             return self._requeue(avoided)
         try:
             return self._successor(avoided, job)

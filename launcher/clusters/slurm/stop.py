@@ -82,16 +82,20 @@ def _judge_running(
     end = job.end_time
     if job.preempt_time is not None:
         evidence = "Slurm has set PreemptTime"
-        return StopNotice(cause=StopCause.PREEMPTED, kill_at=end, evidence=evidence)
+        return _warning(StopCause.PREEMPTED, end, evidence)
     if end is not None and (start.end_time is None or end < start.end_time - _SAME_END_S):
         evidence = f"EndTime moved from {start.end_time} to {end} while the job runs"
-        return StopNotice(cause=StopCause.PREEMPTED, kill_at=end, evidence=evidence)
+        return _warning(StopCause.PREEMPTED, end, evidence)
     near = end is not None and end - now <= start.lead_s + _WARNING_SLACK_S
     if near and to_supervisor and signal_name == "SIGUSR1":
         evidence = "the warning before the time limit; EndTime is as it was"
-        return StopNotice(cause=StopCause.TIME_LIMIT, kill_at=end, evidence=evidence)
+        return _warning(StopCause.TIME_LIMIT, end, evidence)
     evidence = "the job runs on and its EndTime is as it was"
     return StopNotice(cause=StopCause.SIGNALLED, kill_at=None, evidence=evidence)
+
+
+def _warning(cause: StopCause, end: float | None, evidence: str) -> StopNotice:
+    return StopNotice(cause=cause, kill_at=end, evidence=evidence, warning=True)
 
 
 def _logged_cause(log: str) -> StopCause | None:

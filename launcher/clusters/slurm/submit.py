@@ -16,7 +16,7 @@ from submitit.slurm.slurm import SlurmExecutor
 from relight.errors import UsageError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
-from ...plan import LaunchPlan
+from ...launch_plan import LaunchPlan
 from .client import SlurmClient, SlurmMissing, is_no_answer, without_job_variables
 from .lookup import PAUSES_S, SubmissionUnknown, find_sent
 

@@ -1,0 +1,148 @@
+"""``relight sbatch``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from relight.errors import RelightError, UsageError
+from relight.resilience.config import RunConfig
+
+from ..clusters.slurm.sbatch import ask, send
+from ..launch_plan import Submitter
+from ..run_creation import new_run_folder, submitter, write_user_script
+from ..runs import submitted_job
+from ..sbatch_options import SbatchCall, parse_words
+from ..sbatch_plan import (
+    SbatchPlan,
+    default_config,
+    default_restart,
+    options_of,
+    run_name,
+    sbatch_plan,
+)
+from ..sbatch_script import check_script, own_lines, wrapped
+
+_QUESTIONS = ("help", "usage", "version")
+
+
+class _AsSbatch(click.Command):
+    """Takes all words as they are: sbatch's own rules hold."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["words"] = tuple(args)
+        return []
+
+
+@click.command("sbatch", cls=_AsSbatch)
+def command(words: tuple[str, ...]) -> None:
+    """Submit a batch script as sbatch does: same options, same output, same exit codes."""
+    try:
+        code = _sbatch(words)
+    except RelightError as error:
+        click.echo(f"relight sbatch: error: {error}", err=True)
+        code = 1  # where sbatch refuses something, whatever it is
+    click.get_current_context().exit(code)
+
+
+def _sbatch(words: tuple[str, ...]) -> int:
+    call = parse_words(words)
+    if any(call.gives(question) for question in _QUESTIONS):
+        return ask(call.words)
+    plan = _plan(call)
+    if call.dry_run:
+        _show(plan)
+        return 0
+    try:
+        return _send(plan)
+    except _NothingSent as nothing:
+        return nothing.exit_code
+
+
+def _send(plan: SbatchPlan) -> int:
+    with new_run_folder(plan.launch, "") as folder:
+        write_user_script(folder, plan.user_script)
+        id_file = submitted_job(folder)
+        try:
+            ended = send(plan.words, folder.script, lambda job_id: _write_id(id_file, job_id))
+        except KeyboardInterrupt:
+            if not id_file.exists():
+                raise
+            return 128 + signal.SIGINT  # of sbatch --wait: the job goes on
+        if ended.job_id is None:
+            raise _NothingSent(ended.exit_code)
+        return ended.exit_code
+
+
+def _plan(call: SbatchCall) -> SbatchPlan:
+    job_name, source, text = _script_of(call)
+    check_script(text)
+    options = options_of(call, text, os.environ)
+    wanted = options.get("job-name") or job_name
+    facts = submitter(run_name(wanted))
+    config = _config(options, text, source, facts)
+    return sbatch_plan(call, options, job_name, text, config, facts)
+
+
+def _config(
+    options: Mapping[str, str | None], text: str, source: str, facts: Submitter
+) -> RunConfig:
+    lines = own_lines(text)
+    if not lines:
+        return default_config(options, facts)
+    from ..sbatch_rules import config_of_lines
+
+    return config_of_lines(lines, source, default_restart(options), facts)
+
+
+def _script_of(call: SbatchCall) -> tuple[str, str, str]:
+    """The name that sbatch gives to the job, where the script comes from, and its text."""
+    wrap = next((option.value for option in call.options if option.name == "wrap"), None)
+    if wrap is not None:
+        if call.script:
+            raise UsageError("Script arguments not permitted with --wrap option")
+        return "wrap", "--wrap", wrapped(wrap)
+    if not call.script:
+        return "sbatch", "standard input", _text(sys.stdin.buffer.read())
+    path = _found(call.script[0])
+    try:
+        return path.name, str(path), _text(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"Unable to open file {path}: {error.strerror}") from error
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="surrogateescape")
+
+
+def _found(name: str) -> Path:
+    """sbatch looks here first, then along PATH."""
+    here = Path(name)
+    if "/" in name or here.is_file():
+        return here
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(":") if folder]
+    return next((folder / name for folder in folders if (folder / name).is_file()), here)
+
+
+def _show(plan: SbatchPlan) -> None:
+    script = plan.launch.folder.script
+    click.echo(f"# {shlex.join(['sbatch', *plan.words, str(script)])}")
+    click.echo(plan.launch.script, nl=False)
+
+
+def _write_id(path: Path, job_id: str) -> None:
+    path.write_text(job_id + "\n")
+
+
+class _NothingSent(Exception):
+    """sbatch has said why; the run folder goes."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code

@@ -1,0 +1,93 @@
+"""Runs sbatch in a user's name: what it prints is passed on, and its exit code is ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from getpass import getuser
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+from relight.resilience.environ import initial_environment
+
+from .client import SlurmClient, SlurmMissing, is_no_answer
+from .lookup import find_sent
+from .parse import parse_submission
+
+_TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How sbatch ended; ``job_id`` is None when there is no job."""
+
+    exit_code: int
+    job_id: str | None
+
+
+def send(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> Ended:
+    """Submits a script. ``on_job`` hears the job id at once: with ``--wait`` sbatch goes on.
+
+    When sbatch got no answer the job may be in the queue all the same: it is looked for by the path
+    of its script, which no other job has, before it is sent again.
+
+    Raises:
+        SlurmMissing: there is no sbatch on this machine.
+        SubmissionUnknown: nobody can say whether there is a job.
+    """
+    for _ in range(_TRIES):
+        ended, complaint = _run(words, script, on_job)
+        if ended.job_id is not None or not is_no_answer(complaint):
+            break
+        if job_id := find_sent(lambda: _job_of(script), script.parent.name, time.sleep):
+            on_job(job_id)
+            sys.stdout.write(f"Submitted batch job {job_id}\n")
+            return Ended(0, job_id)
+    sys.stderr.write(complaint)
+    return ended
+
+
+def ask(words: Sequence[str]) -> int:
+    """Runs sbatch for its help or its version."""
+    with _started(["sbatch", *words], None, None) as process:
+        return process.wait()
+
+
+def _run(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> tuple[Ended, str]:
+    job_id = None
+    with TemporaryFile() as complaints:
+        argv = ["sbatch", *words, str(script)]
+        with _started(argv, subprocess.PIPE, complaints) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                text = line.decode(errors="replace")
+                if job_id is None and (found := parse_submission(text)):
+                    job_id = found
+                    on_job(found)
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            code = process.wait()
+        complaints.seek(0)
+        return Ended(code, job_id), complaints.read().decode(errors="replace")
+
+
+def _started(
+    argv: Sequence[str], stdout: int | None, stderr: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            argv, env=initial_environment(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+        )
+    except FileNotFoundError as error:
+        raise SlurmMissing(
+            "sbatch is not on this machine's PATH: there is no Slurm here"
+        ) from error
+
+
+def _job_of(script: Path) -> str | None:
+    jobs = SlurmClient(pauses_s=()).jobs_of_script(script, getuser())
+    return jobs[0].job_id if jobs else None

@@ -1,0 +1,157 @@
+"""What a site's Slurm allows, from its configuration, and what follows for a user (pure).
+
+The keys are those of ``scontrol show config`` and ``show partition`` (slurm.conf(5)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from .clusters.slurm.parse import parse_seconds
+from .site import Site
+
+_CRED_EXPIRE_S: Final = 120  # slurmctld's default, and its choice for less than 5
+
+Config = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One fact about a site. ``matters`` says that it costs work unless the user knows it."""
+
+    subject: str
+    fact: str
+    follows: str
+    matters: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def examine(config: Config, site: Site, save_s: float | None) -> list[Finding]:
+    """All findings; ``save_s`` is how long a save of the user's state takes, if that is known."""
+    return [
+        _version(site),
+        _requeue(site),
+        _requeue_wait(config),
+        *_preemption(site, save_s),
+        _warning_signal(config),
+        _signals(config),
+        _accounting(config),
+        _node_loss(config),
+        _arrays(config),
+        *_appended(config),
+    ]
+
+
+def _version(site: Site) -> Finding:
+    return Finding(subject="Slurm", fact=site.version, follows="relight reads 20.11 and later")
+
+
+def _requeue(site: Site) -> Finding:
+    if site.job_requeue:
+        follows = "jobs come back by themselves when their batch host is lost"
+        return Finding(subject="JobRequeue", fact="1", follows=follows)
+    return Finding(
+        subject="JobRequeue",
+        fact="0",
+        follows="not by itself: relight asks for --requeue; if that is refused here, only a "
+        "successor job brings a run back, and a job of `relight sbatch` does not come back",
+    )
+
+
+def _requeue_wait(config: Config) -> Finding:
+    match = re.search(r"cred_expire=(\d+)", config.get("AuthInfo", ""))
+    wait_s = int(match[1]) if match and int(match[1]) >= 5 else _CRED_EXPIRE_S
+    return Finding(
+        subject="wait of a requeued job",
+        fact=f"{wait_s + 1} s",
+        follows="restart.mode: successor avoids it; "
+        "`scontrol update JobId=… StartTime=now` ends it once the job is pending",
+    )
+
+
+def _preemption(site: Site, save_s: float | None) -> Iterator[Finding]:
+    for partition in site.partitions:
+        subject = f"preemption in {partition.name}"
+        if partition.preempt_mode in ("OFF", "UNKNOWN"):
+            yield Finding(subject=subject, fact="none", follows="jobs there are not preempted")
+            continue
+        notice_s = partition.grace_s + site.kill_wait_s
+        fact = (
+            f"{partition.preempt_mode}, GraceTime {partition.grace_s} s and KillWait "
+            f"{site.kill_wait_s} s"
+        )
+        if save_s is None:
+            follows = f"a save must take less than {notice_s} s; --save 90s compares yours"
+            yield Finding(subject=subject, fact=fact, follows=follows)
+        elif save_s < notice_s:
+            follows = f"your save of {save_s:.0f} s fits"
+            yield Finding(subject=subject, fact=fact, follows=follows)
+        else:
+            follows = (
+                f"your save of {save_s:.0f} s is lost: choose checkpoint.interval by what you can "
+                "afford to lose"
+            )
+            yield Finding(subject=subject, fact=fact, follows=follows, matters=True)
+
+
+def _warning_signal(config: Config) -> Finding:
+    parameters = config.get("PreemptParameters", "") + config.get("SlurmctldParameters", "")
+    if "send_user_signal" in parameters:
+        follows = "--signal is sent at preemption, too: a script can save in the grace time"
+        return Finding(subject="send_user_signal", fact="on", follows=follows)
+    return Finding(
+        subject="send_user_signal",
+        fact="off",
+        follows="a batch script hears of preemption only when the grace time is over; "
+        "steps that srun started hear SIGTERM at once",
+    )
+
+
+def _signals(config: Config) -> Finding:
+    tracking = config.get("ProctrackType", "unknown").removeprefix("proctrack/")
+    if tracking == "linuxproc":
+        follows = "every process of a job gets its signals: one without a handler dies of them"
+    elif tracking == "cgroup" and config.get("SignalChildrenProcesses", "no") != "yes":
+        follows = "children of a script get no signals: relight passes them on to the script"
+    else:
+        follows = "relight passes signals on where Slurm does not"
+    return Finding(subject="signals", fact=tracking, follows=follows)
+
+
+def _accounting(config: Config) -> Finding:
+    kind = config.get("AccountingStorageType", "unknown").removeprefix("accounting_storage/")
+    follows = "relight needs no accounting: the run folder has the history"
+    return Finding(subject="accounting", fact=kind, follows=follows)
+
+
+def _node_loss(config: Config) -> Finding:
+    timeout_s = parse_seconds(config.get("SlurmdTimeout"))
+    fact = "unknown" if timeout_s is None else f"noticed after {timeout_s} s"
+    follows = "relight's ranks notice in 5 s; a script of `relight sbatch` waits for Slurm"
+    return Finding(subject="loss of a node", fact=fact, follows=follows)
+
+
+def _arrays(config: Config) -> Finding:
+    size = config.get("MaxArraySize", "unknown")
+    follows = "an array's largest index is one less; 0 means no arrays"
+    return Finding(subject="MaxArraySize", fact=size, follows=follows)
+
+
+def _appended(config: Config) -> Iterator[Finding]:
+    if config.get("JobFileAppend") == "0":
+        follows = "a requeued job begins its output anew: relight asks for --open-mode=append"
+        yield Finding(subject="JobFileAppend", fact="0", follows=follows)
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """For people: what matters first."""
+    lines = []
+    for finding in sorted(findings, key=lambda finding: not finding.matters):
+        mark = "!" if finding.matters else " "
+        lines.append(f"{mark} {finding.subject}: {finding.fact}\n    {finding.follows}")
+    return "\n".join(lines)

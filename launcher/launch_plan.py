@@ -1,0 +1,37 @@
+"""What will be sent for one run, and the facts about the submission that it depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from relight.resilience.config import RunConfig
+from relight.resilience.run_folder import RunFolder
+
+ClusterKind = Literal["slurm", "local"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitter:
+    """The facts about the submission that a plan depends on."""
+
+    run_id: str
+    runs_dir: Path  # where run folders go by default
+    working_dir: Path  # where the command was given
+    python: str
+    version: str
+    made_by: str  # the command line, for the script's header
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """What will be sent."""
+
+    cluster: ClusterKind
+    config: RunConfig
+    script: str
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.config.run_dir)

@@ -1,0 +1,85 @@
+"""``#RELIGHT key: value`` lines of a batch script: the part of the spec that they give (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from relight.resilience.config import RestartConfig, RunConfig
+
+from .launch_plan import Submitter
+from .plan import run_config
+from .sbatch_script import Line
+from .spec_file import Fault, SpecError, build_spec
+from .yaml_lines import Path, YamlFault, read_yaml
+
+# sbatch's options say the rest of a spec, or it has no meaning for a script.
+_ALLOWED: Final = ("env", "health", "restart", "run_dir", "secrets")
+
+
+def config_of_lines(
+    lines: Sequence[Line], source: str, restart: RestartConfig, submitter: Submitter
+) -> RunConfig:
+    """The configuration that ``lines`` ask for; ``restart`` holds where they do not speak of it.
+
+    Raises:
+        SpecError: something in them is wrong.
+    """
+    value: dict[str, object] = {
+        "command": ["script"],
+        "restart": _known_keys(restart),
+    }
+    places: dict[Path, int] = {}
+    faults: list[Fault] = []
+    for line in lines:
+        try:
+            for path, item in _leaves(line):
+                _put(value, path, item)
+                places |= {path[: depth + 1]: line.number for depth in range(len(path))}
+        except (YamlFault, ValueError) as fault:
+            faults.append(Fault(line.number, str(fault)))
+    if faults:
+        raise SpecError(source, faults)
+    return run_config(build_spec(value, places, source), submitter)
+
+
+def _known_keys(restart: RestartConfig) -> dict[str, object]:
+    return {
+        "mode": restart.mode,
+        "failures": restart.failures,
+        "no_progress": restart.no_progress,
+    }
+
+
+def _leaves(line: Line) -> Iterable[tuple[tuple[str, ...], object]]:
+    """What one line sets: ``restart.failures: 3`` and ``restart: {failures: 3}`` are the same."""
+    value, _ = read_yaml(line.text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{line.text!r} is not `key: value`, such as `restart.failures: 3`")
+    for path, item in _flat(value, ()):
+        if path[0] not in _ALLOWED:
+            raise ValueError(
+                f"{path[0]!r} cannot be given in a script; {', '.join(_ALLOWED)} can, and #SBATCH "
+                "lines say the rest"
+            )
+        yield path, item
+
+
+def _flat(
+    value: Mapping[str, object], before: tuple[str, ...]
+) -> Iterable[tuple[tuple[str, ...], object]]:
+    for key, item in value.items():
+        path = (*before, *key.split("."))
+        if isinstance(item, dict):
+            yield from _flat(item, path)
+        else:
+            yield path, item
+
+
+def _put(value: dict[str, object], path: Sequence[str], item: object) -> None:
+    for key in path[:-1]:
+        inner = value.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ValueError(f"{key!r} is given as a value and as a group")
+        value = inner
+    value[path[-1]] = item

@@ -1,0 +1,33 @@
+"""The first lines of a supervisor: where its log goes, and how many nodes there are."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+
+from ..config import RunConfig
+from ..run_folder import RunFolder
+from .cluster import Allocation
+
+
+def begin(config: RunConfig, allocation: Allocation) -> RunConfig:
+    """Opens the log; the configuration with what only the allocation tells."""
+    logging.basicConfig(
+        handlers=[_log_handler(config, allocation)],
+        level=logging.INFO,
+        format="%(asctime)s relight: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    if config.program == "script":  # how many nodes it has was for sbatch to say
+        return replace(config, nodes=len(allocation.nodes))
+    return config
+
+
+def _log_handler(config: RunConfig, allocation: Allocation) -> logging.Handler:
+    """The job's output; that of a batch script holds what the script wrote, and nothing else."""
+    if config.program == "ranks":
+        return logging.StreamHandler(sys.stderr)
+    log = RunFolder(config.run_dir).supervisor_log(allocation.attempt)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return logging.FileHandler(log)

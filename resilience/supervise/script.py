@@ -1,0 +1,104 @@
+"""A batch script in the place of ranks: what differs from a world of one rank.
+
+It runs once, beside the supervisor, with the job's own environment and output files, and hears
+every signal that Slurm sends to the batch script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ..config import RunConfig
+from ..decide.actions import Action, Finish, Outcome
+from ..decide.events import Event, RankExited
+from ..environ import initial_environment
+from ..messages import PASSED_ON, Message
+from .cluster import Allocation, Command
+from .reasons_to_stop import ReasonsToStop
+
+SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
+_ECHO_S: Final = 0.3
+
+
+def agent_command(allocation: Allocation, env: dict[str, str]) -> Command:
+    """The script's agent: a child of this process, not a step."""
+    place = {
+        "RELIGHT_TASK": "0",
+        "RELIGHT_LOCAL_TASK": "0",
+        "RELIGHT_NODE": allocation.batch_node,
+    }
+    argv = (sys.executable, "-m", "relight.resilience.worker.agent")
+    return Command(argv, {**initial_environment(), **env, **place})
+
+
+def start_order(config: RunConfig, attempt: str, generation: int) -> Message:
+    """The order that starts the script. Nothing of relight's world gets into its environment."""
+    return {
+        "type": "start",
+        "generation": generation,
+        "argv": list(config.command),
+        "cwd": str(config.working_dir),
+        "env": {**config.env, "RELIGHT_RUN_ID": config.run_id, "RELIGHT_ATTEMPT": attempt},
+        "without_env": list(config.without_env),
+        "secret_files": dict(config.secret_files),
+        "log": None,
+        "warm": False,
+    }
+
+
+class Script:
+    """The script's signals and its end.
+
+    Signals are passed on, each exactly once. With proctrack/linuxproc Slurm itself signals every
+    process of the job; with proctrack/cgroup, or for a signal to the batch script only, it signals
+    the supervisor alone. The agent is to Slurm what the script is: a signal that it has heard, the
+    script has heard, too.
+    """
+
+    def __init__(
+        self,
+        reasons: ReasonsToStop,
+        tell: Callable[[Message], None],
+        report: Callable[[Event], None],
+    ) -> None:
+        self._reasons = reasons
+        self._tell = tell
+        self._report = report
+        self._heard: dict[str, float] = {}
+        self._code = 0
+
+    def heard_by_agent(self, name: str) -> None:
+        self._heard[name] = time.monotonic()
+
+    async def pass_on(self, name: str) -> None:
+        """Wait for the agent's word, then act in Slurm's place if there is none."""
+        came = time.monotonic()
+        await asyncio.sleep(_ECHO_S)
+        if self._heard.get(name, -1.0) < came - _ECHO_S:
+            self._tell({"type": "signal", "signal": name})
+
+    async def ended(self, event: RankExited) -> None:
+        """Whether it has done its work, or ended since the job has to, is for Slurm to say."""
+        if not event.stopped:
+            self._code = _exit_code(event)
+            await self._reasons.ask_after_end()
+        self._report(event)
+
+    def with_code(self, action: Action) -> Action:
+        """A job ends with the exit code of its batch script: others may depend on it."""
+        if isinstance(action, Finish) and action.outcome is Outcome.FAILED and self._code:
+            return replace(action, exit_code=self._code)
+        return action
+
+
+def _exit_code(event: RankExited) -> int:
+    """As a shell would say it: 128 and the signal's number for a script that was killed."""
+    if event.signal is not None:
+        return 128 + signal.Signals[event.signal]
+    return event.code or 0

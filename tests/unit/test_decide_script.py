@@ -1,0 +1,96 @@
+"""A batch script in the place of ranks: its end, and what that means while the job has to stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from promises import step
+
+from relight.resilience.decide.actions import (
+    Action,
+    ExcludeNode,
+    Finish,
+    Outcome,
+    ProbeNodes,
+    RequestAllocation,
+    StopRanks,
+)
+from relight.resilience.decide.causes import StopCause
+from relight.resilience.decide.events import (
+    AttemptStarted,
+    Event,
+    NodesProbed,
+    RankExited,
+    RanksStarted,
+    RanksStopped,
+    StopRequested,
+)
+from relight.resilience.decide.policy import Policy
+from relight.resilience.decide.state import State
+
+POLICY = Policy(nodes=2, tasks_per_node=1, script=True, preflight=False, failures=0)
+BEGIN: tuple[Event, ...] = (
+    AttemptStarted(attempt="7.0", job_id="7", restart_count=0, nodes=("n1", "n2"), batch_node="n1"),
+    RanksStarted(generation=1, nodes=("n1", "n2"), world_size=1),
+)
+
+
+def ended(code: int, *, stopped: bool = False) -> RankExited:
+    return RankExited(generation=1, rank=0, node="n1", code=code, stopped=stopped)
+
+
+def tell(*events: Event, policy: Policy = POLICY) -> tuple[Action, ...]:
+    """The actions after the last of these events."""
+    state = State()
+    actions: tuple[Action, ...] = ()
+    for event in (*BEGIN, *events):
+        state, actions = step(state, event, policy, 100.0)
+    return actions
+
+
+def test_code_0_is_the_end_though_there_are_two_nodes() -> None:
+    (finish,) = tell(ended(0))
+    assert isinstance(finish, Finish)
+    assert finish.outcome is Outcome.COMPLETED
+
+
+def test_after_a_failure_all_nodes_are_asked() -> None:
+    (stop,) = tell(ended(3))
+    assert isinstance(stop, StopRanks)
+    (probe,) = tell(ended(3), RanksStopped(generation=1))
+    assert isinstance(probe, ProbeNodes)
+    assert probe.nodes == ("n1", "n2")
+
+
+def test_when_all_nodes_answer_the_script_has_failed_and_is_not_run_again() -> None:
+    probed = NodesProbed(answered=("n1", "n2"), silent={})
+    (finish,) = tell(ended(3), RanksStopped(generation=1), probed)
+    assert isinstance(finish, Finish)
+    assert finish.outcome is Outcome.FAILED
+
+
+def test_when_a_node_is_silent_the_script_goes_on_without_it() -> None:
+    probed = NodesProbed(answered=("n1",), silent={"n2": "no answer"})
+    actions = tell(ended(3), RanksStopped(generation=1), probed)
+    assert [type(action) for action in actions] == [ExcludeNode, RequestAllocation]
+
+
+@pytest.mark.parametrize("cause", [StopCause.PREEMPTED, StopCause.TIME_LIMIT, StopCause.REQUEUED])
+@pytest.mark.parametrize("code", [0, 3, 75])
+def test_no_exit_code_is_the_end_while_the_job_has_to_stop(cause: StopCause, code: int) -> None:
+    stop = StopRequested(cause=cause, kill_at=None, evidence="so it is")
+    assert tell(stop, ended(code)) == ()
+    (request,) = tell(stop, ended(code), RanksStopped(generation=1))
+    assert isinstance(request, RequestAllocation)
+
+
+def test_a_script_that_we_killed_says_nothing() -> None:
+    assert tell(ended(0, stopped=True)) == ()
+
+
+def test_a_script_that_may_fail_is_run_again_in_place() -> None:
+    patient = replace(POLICY, failures=1)
+    probed = NodesProbed(answered=("n1", "n2"), silent={})
+    (start,) = tell(ended(3), RanksStopped(generation=1), probed, policy=patient)
+    assert type(start).__name__ == "StartRanks"

@@ -1,0 +1,53 @@
+"""What follows from a site's configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relight.launcher.clusters.slurm.parse import parse_config, parse_partitions
+from relight.launcher.doctor import Finding, as_text, examine
+from relight.launcher.site import site_of
+
+RECORDED = Path(__file__).parents[1] / "data" / "slurm" / "22.05"
+CONFIG = parse_config((RECORDED / "scontrol-show-config.txt").read_text())
+PARTITIONS = parse_partitions((RECORDED / "scontrol-show-partition.txt").read_text())
+
+
+def findings(save_s: float | None = None, **config: str) -> dict[str, Finding]:
+    changed = {**CONFIG, **config}
+    found = examine(changed, site_of(changed, PARTITIONS), save_s)
+    return {finding.subject: finding for finding in found}
+
+
+def test_the_mini_cluster() -> None:
+    found = findings()
+    assert found["Slurm"].fact == "22.05.8"
+    assert found["wait of a requeued job"].fact == "31 s"
+    assert "less than 15 s" in found["preemption in low"].follows
+    assert found["preemption in high"].fact == "none"
+    assert found["signals"].fact == "linuxproc"
+    assert found["send_user_signal"].fact == "off"
+    assert not any(finding.matters for finding in found.values())
+
+
+def test_a_save_that_takes_too_long_comes_first() -> None:
+    found = findings(save_s=90)
+    assert found["preemption in low"].matters
+    assert "your save of 90 s is lost" in found["preemption in low"].follows
+    assert as_text(list(found.values())).startswith("! preemption in low")
+    assert "fits" in findings(save_s=10)["preemption in low"].follows
+
+
+def test_other_sites() -> None:
+    assert findings(AuthInfo="(null)")["wait of a requeued job"].fact == "121 s"
+    assert findings(AuthInfo="cred_expire=3")["wait of a requeued job"].fact == "121 s"
+    assert "successor" in findings(JobRequeue="0")["JobRequeue"].follows
+    cgroup = findings(ProctrackType="proctrack/cgroup")["signals"]
+    assert "passes them on" in cgroup.follows
+    assert findings(PreemptParameters="send_user_signal")["send_user_signal"].fact == "on"
+    assert "JobFileAppend" not in findings(JobFileAppend="1")
+
+
+def test_a_silent_configuration_is_no_error() -> None:
+    found = examine({}, site_of({}, []), None)
+    assert next(one for one in found if one.subject == "loss of a node").fact == "unknown"
