@@ -12,6 +12,8 @@ from ..config import RunConfig
 from ..decide.events import NodesProbed, PreflightFinished
 from ..health.collect import read_reports
 from ..health.compare import compare
+from ..health.preflight import ACTIVE_BUDGET_S, ACTIVE_NODES
+from ..health.requalify import nodes_to_test, record_releases
 from ..health.verdict import judge
 from ..run_folder import RunFolder
 from . import processes
@@ -32,6 +34,7 @@ async def run_preflight(
     folder = RunFolder(config.run_dir)
     out_dir = folder.preflight(allocation.attempt)
     out_dir.mkdir(parents=True, exist_ok=True)
+    tested = await asyncio.to_thread(nodes_to_test, config, nodes)
     request = StepRequest(
         name="preflight",
         nodes=nodes,
@@ -46,15 +49,16 @@ async def run_preflight(
             str(time.time()),
             *nodes,
         ),
-        env={},
+        env={ACTIVE_NODES: ",".join(tested)},
         output=out_dir / "step.log",
     )
-    limit_s = config.health.budget_s + _LAUNCH_S
+    limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if tested else 0.0) + _LAUNCH_S
     code = await processes.run(cluster.step_command(request), out_dir / "step.log", limit_s)
     if code != 0:
         _log.warning("the preflight step ended with %s", "no end" if code is None else code)
-    reports = await asyncio.to_thread(read_reports, out_dir, nodes)
-    judgement = judge(compare(reports), config.health.on_unknown)
+    reports = compare(await asyncio.to_thread(read_reports, out_dir, nodes))
+    await asyncio.to_thread(record_releases, config.run_id, reports)
+    judgement = judge(reports, config.health.on_unknown)
     return PreflightFinished(
         bad=dict(judgement.bad), job_fault=judgement.job_fault, warnings=judgement.warnings
     )
