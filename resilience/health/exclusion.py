@@ -20,7 +20,16 @@ from .compare import compare
 from .result import CheckResult, NodeReport, Outcome
 
 _log: Final = logging.getLogger(__name__)
+PREFLIGHT: Final = "preflight"  # as the cause of an exclusion
 UNCLEAR_WEIGHT: Final = 0.5
+_FAULTS: Final[dict[str, Fault]] = {
+    FaultCause.NODE_DOWN: Fault.LOST,
+    FaultCause.GPU_HARDWARE: Fault.HARDWARE,
+    FaultCause.GPU_LOST: Fault.HARDWARE,
+    FaultCause.NETWORK: Fault.NETWORK,
+    FaultCause.DISK_FULL: Fault.CONDITION,
+    FaultCause.FILESYSTEM: Fault.CONDITION,
+}
 
 
 def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: float) -> None:
@@ -47,19 +56,23 @@ def evidence_of(
 ) -> Evidence:
     """The record of an exclusion (pure).
 
-    A node that merely gave no clear answer is half suspected: that alone keeps no other run away.
+    A node that merely gave no clear answer, or whose part in a failure is not proven, is half
+    suspected: that alone keeps no other run away.
     """
     failed = () if report is None else _failed(report)
-    lost = order.cause == FaultCause.NODE_DOWN.value
-    fault = Fault.LOST if lost else gravest([result.fault for result in failed])
+    preflight = order.cause == PREFLIGHT
+    if preflight:
+        fault = gravest([result.fault for result in failed])
+    else:
+        fault = _FAULTS.get(order.cause, Fault.PROGRAM)
     rule = RULES[fault]
-    said = [f"{result.check}: {result.evidence}" for result in failed]
+    said = tuple(f"{result.check}: {result.evidence}" for result in failed if preflight)
     return Evidence(
         cluster=cluster,
         node=order.node,
         fault=fault,
-        lines=tuple(said) if said and not lost else (order.reason,),
-        weight=rule.weight if lost or failed else UNCLEAR_WEIGHT,
+        lines=said or (order.reason,),
+        weight=UNCLEAR_WEIGHT if preflight and not failed else rule.weight,
         ttl_s=rule.ttl_s,
         first_seen=now,
         last_seen=now,

@@ -10,6 +10,7 @@ import pytest
 
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import ExcludeNode
+from relight.resilience.decide.causes import FaultCause
 from relight.resilience.health.exclusion import evidence_of, record_exclusion
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, Fault
@@ -56,6 +57,23 @@ def test_a_lost_node_is_lost_whatever_its_checks_said() -> None:
         kept = evidence("node down", report)
         assert (kept.fault, kept.weight, kept.ttl_s) == (Fault.LOST, 1.0, DAY_S)
         assert kept.lines == ("the order's reason",)
+
+
+@pytest.mark.parametrize(
+    ("cause", "fault", "weight"),
+    [
+        (FaultCause.GPU_HARDWARE, Fault.HARDWARE, 1.0),
+        (FaultCause.GPU_LOST, Fault.HARDWARE, 1.0),
+        (FaultCause.NETWORK, Fault.NETWORK, 1.0),
+        (FaultCause.FILESYSTEM, Fault.CONDITION, 1.0),
+        (FaultCause.CRASHED, Fault.PROGRAM, 0.5),
+        (FaultCause.HANG, Fault.PROGRAM, 0.5),
+        ("a cause of tomorrow", Fault.PROGRAM, 0.5),
+    ],
+)
+def test_what_a_failure_says_of_its_node(cause: str, fault: Fault, weight: float) -> None:
+    kept = evidence(cause, REPORT)  # whatever its preflight had said before
+    assert (kept.fault, kept.weight, kept.lines) == (fault, weight, ("the order's reason",))
 
 
 def test_no_clear_answer_is_half_a_suspicion() -> None:
