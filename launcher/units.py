@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 _BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
@@ -58,21 +59,23 @@ def _sum_of_parts_s(text: str) -> float | None:
 
 
 def check_interval(text: str) -> str:
-    """A checkpoint interval (``auto``, ``20 steps`` or a duration), unchanged.
+    """A checkpoint interval (``auto``, ``20 steps`` or a duration) in the one spelling that ranks
+    are told: ``auto``, ``20 steps`` or ``5400s``.
 
     Raises:
         ValueError: it is none of these.
     """
-    if text == "auto" or _STEPS.fullmatch(text):
+    if text == "auto":
         return text
+    if steps := _STEPS.fullmatch(text):
+        return f"{steps[1]} steps"
     try:
-        parse_duration(text)
+        return f"{Decimal(str(parse_duration(text))).normalize():f}s"
     except ValueError:
         raise ValueError(
             f"{text!r} is not an interval; write auto, a number of steps (20 steps) "
             "or a duration (10min)"
         ) from None
-    return text
 
 
 def slurm_time(duration_s: float) -> str:

@@ -11,6 +11,13 @@ from relight.launcher.units import (
     slurm_memory,
     slurm_time,
 )
+from relight.resilience.worker.interval import (
+    AUTO_ALONE_S,
+    EverySeconds,
+    EverySteps,
+    Interval,
+    parse_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +67,23 @@ def test_not_a_duration(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["auto", "20 steps", "1 step", "10min", "0:10:00"])
-def test_interval(text: str) -> None:
-    assert check_interval(text) == text
+@pytest.mark.parametrize(
+    ("text", "normal", "meaning"),
+    [
+        ("auto", "auto", EverySeconds(AUTO_ALONE_S)),
+        ("20 steps", "20 steps", EverySteps(20)),
+        ("1  step", "1 steps", EverySteps(1)),
+        ("90s", "90s", EverySeconds(90)),
+        ("0.5s", "0.5s", EverySeconds(0.5)),
+        ("10min", "600s", EverySeconds(600)),
+        ("0:30:00", "1800s", EverySeconds(1800)),
+        ("1h 30min", "5400s", EverySeconds(5400)),
+        ("1-12:00:00", "129600s", EverySeconds(129600)),
+    ],
+)
+def test_interval_is_what_the_ranks_understand(text: str, normal: str, meaning: Interval) -> None:
+    assert check_interval(text) == check_interval(normal) == normal
+    assert parse_interval(normal) == meaning
 
 
 @pytest.mark.parametrize("text", ["20", "0 steps", "20steps", "-1 steps", "often"])
