@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from getpass import getuser
-
 from relight.errors import RelightError
 from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.local_front import is_alive
-from .clusters.slurm.client import SlurmClient
+from .clusters.slurm.client import SlurmClient, me
 from .clusters.slurm.parse import JobState, QueuedJob
 from .report import Presence, RunFacts
 from .runs import StoredRun, job_ids
@@ -37,11 +35,11 @@ def read_facts(run: StoredRun) -> RunFacts:
 def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
     """The jobs of a run that are in the queue: by its unique name, or by the id that it keeps."""
     if run.plan.config.program == "ranks":
-        return client.jobs_named(run.run_id, getuser())
+        return client.jobs_named(run.run_id, me())
     ids = job_ids(run.folder)
     if ids:
         return client.job_in_queue(ids[0])
-    return client.jobs_of_script(run.folder.script, getuser())  # sbatch got no answer
+    return client.jobs_of_script(run.folder.script, me())  # sbatch got no answer
 
 
 def _local(run: StoredRun) -> tuple[Presence, str | None]:

@@ -19,6 +19,7 @@ from relight.launcher.clusters.slurm.client import (
     SlurmClient,
     SlurmMissing,
     SlurmRefused,
+    me,
     without_job_variables,
 )
 from relight.launcher.clusters.slurm.cluster import SlurmCluster
@@ -232,6 +233,35 @@ def test_a_new_job_does_not_inherit_the_old_ones_options(
             str(tmp_path / "job.sh"),
         ]
     ]
+
+
+def test_the_users_variables_do_not_change_the_form_of_answers(
+    slurm: FakeSlurm, client: SlurmClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_TIME_FORMAT", "SQUEUE_STATES", "SINFO_FORMAT", "SLURM_CONF"):
+        monkeypatch.setenv(name, "relative")
+    slurm.answer("squeue")
+    client.jobs_named("x", me())
+    env = slurm.environment("squeue")
+    assert env["SLURM_TIME_FORMAT"] == "standard"
+    assert env["SLURM_CONF"] == "relative"
+    assert not {"SQUEUE_STATES", "SINFO_FORMAT"} & set(env)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_nothing_overrides_what_the_script_says(inside: bool) -> None:
+    job = {"SLURM_JOB_ID": "7"} if inside else {}
+    kept = {"SBATCH_ACCOUNT": "a", "SBATCH_PARTITION": "b", "SBATCH_QOS": "c", "PATH": "/bin"}
+    ours = {"SBATCH_JOB_NAME": "x", "SBATCH_SIGNAL": "TERM@9", "SBATCH_OUTPUT": "y"}
+    assert without_job_variables({**job, **kept, **ours}) == kept
+
+
+def test_the_user_is_who_runs_this(
+    healthy: FakeSlurm, cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    cluster.new_allocation([], "successor")
+    assert f"--user={os.getuid()}" in healthy.calls("squeue")[0]
 
 
 def test_outside_a_job_the_environment_is_the_users() -> None:

@@ -33,6 +33,15 @@ _NO_ANSWER: Final = re.compile(
     r"|header lengths|dns srv|unknown host|name resolution|configuration source|fetch.config",
     re.IGNORECASE,
 )
+# sbatch(1) ranks these above the lines of a script.
+_OURS_TO_SAY: Final = frozenset(
+    f"SBATCH_{name}"
+    for name in (
+        *("ARRAY_INX", "ERROR", "JOB_NAME", "NO_KILL", "NO_REQUEUE", "OPEN_MODE", "OUTPUT"),
+        *("REQUEUE", "SIGNAL", "WAIT"),
+    )
+)
+_FORM: Final = ("SQUEUE_", "SINFO_", "SCANCEL_", "SACCT_")  # formats and filters of the user
 _BLOCKED: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 
 
@@ -54,20 +63,29 @@ class NoSuchJob(ClusterUnavailable):
     """Raised when Slurm does not know a job, or not any more."""
 
 
-def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a new job: inside a job, what describes the old one would become options
-    of the new (SLURM_CPU_BIND slowed ranks threefold).
+def me() -> str:
+    """This user for Slurm: the names in the environment may be anybody's."""
+    return str(os.getuid())
 
-    ``SLURM_CONF`` says which Slurm to talk to and stays; so does the user's own ``SBATCH_*``.
+
+def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a new job, without what would override its script: inside a job, what
+    describes the old one would become options of the new (SLURM_CPU_BIND slowed ranks threefold).
+
+    ``SLURM_CONF`` says which Slurm to talk to and stays; so do the user's other ``SBATCH_*``.
     """
-    if "SLURM_JOB_ID" not in env:
-        return dict(env)
-    prefixes = ("SLURM_", "SLURMD_", "SRUN_")
+    prefixes = ("SLURM_", "SLURMD_", "SRUN_") if "SLURM_JOB_ID" in env else ()
     return {
         name: value
         for name, value in env.items()
-        if not name.startswith(prefixes) or name == "SLURM_CONF"
+        if name == "SLURM_CONF" or not (name.startswith(prefixes) or name in _OURS_TO_SAY)
     }
+
+
+def _for_commands(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which answers have the form that we read."""
+    kept = {name: value for name, value in env.items() if not name.startswith(_FORM)}
+    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +176,7 @@ class SlurmClient:
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, *, question: bool = False
     ) -> str:
         # A new job inherits the environment of sbatch, so nothing may be added to that.
-        environment = {**os.environ, "LC_ALL": "C"} if env is None else env
+        environment = _for_commands(os.environ) if env is None else env
         # A blocked signal stays blocked across exec: no shell and no code between fork and exec.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         try:

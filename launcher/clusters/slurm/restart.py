@@ -11,14 +11,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from getpass import getuser
 from pathlib import Path
 from typing import Final
 
 from relight.errors import RelightError
 from relight.resilience.supervise.cluster import ClusterUnavailable, Restart, RestartRefused
 
-from .client import NoSuchJob, SlurmClient, SlurmRefused
+from .client import NoSuchJob, SlurmClient, SlurmRefused, me
 from .lookup import find_sent
 from .parse import JobFacts, JobState, can_be_allocated
 
@@ -90,7 +89,7 @@ class Rearrangement:
         return found or self.client.submit_successor(self.script, self.job_id, exclude)
 
     def _waiting_successor(self, client: SlurmClient) -> str | None:
-        jobs = client.jobs_named(self.run_id, getuser())
+        jobs = client.jobs_named(self.run_id, me())
         others = (job for job in jobs if job.job_id != self.job_id and job.state in _AHEAD)
         return next((job.job_id for job in others), None)
 

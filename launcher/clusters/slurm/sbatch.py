@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from getpass import getuser
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
 from relight.resilience.environ import initial_environment
 
-from .client import SlurmClient, SlurmMissing, is_no_answer
+from .client import SlurmClient, SlurmMissing, is_no_answer, me
 from .lookup import find_sent
 from .parse import parse_submission
 
@@ -89,5 +88,5 @@ def _started(
 
 
 def _job_of(script: Path) -> str | None:
-    jobs = SlurmClient(pauses_s=()).jobs_of_script(script, getuser())
+    jobs = SlurmClient(pauses_s=()).jobs_of_script(script, me())
     return jobs[0].job_id if jobs else None

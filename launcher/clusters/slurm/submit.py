@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import time
-from getpass import getuser
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from relight.errors import UsageError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
 from ...launch_plan import LaunchPlan
-from .client import SlurmClient, SlurmMissing, is_no_answer, without_job_variables
+from .client import SlurmClient, SlurmMissing, is_no_answer, me, without_job_variables
 from .lookup import PAUSES_S, SubmissionUnknown, find_sent
 
 _TRIES: Final = 4
@@ -88,7 +87,7 @@ def _already_there(plan: LaunchPlan, pauses_s: tuple[float, ...]) -> str | None:
     run_id = plan.config.run_id
 
     def look() -> str | None:
-        jobs = SlurmClient(pauses_s=()).jobs_named(run_id, getuser())
+        jobs = SlurmClient(pauses_s=()).jobs_named(run_id, me())
         return jobs[0].job_id if jobs else None
 
     try:
