@@ -162,6 +162,11 @@ def test_a_job_that_slurm_does_not_know(
     assert pauses == []
 
 
+def test_a_job_that_has_left_the_queue(slurm: FakeSlurm, client: SlurmClient) -> None:
+    slurm.answer("squeue", err="slurm_load_jobs error: Invalid job id specified", code=1)
+    assert client.job_in_queue(JOB_ID) == []
+
+
 def test_a_refusal_is_not_repeated(
     slurm: FakeSlurm, client: SlurmClient, pauses: list[float]
 ) -> None:

@@ -117,10 +117,8 @@ class SlurmClient:
         """A job that is still in the queue, or the tasks of an array that are; maybe none."""
         try:
             return parse.parse_queue(self._ask(commands.queue_by_id(job_id)))
-        except SlurmRefused as refusal:
-            if "Invalid job id" in refusal.answer:
-                return []
-            raise
+        except NoSuchJob:
+            return []
 
     def jobs_of_script(self, script: Path, user: str) -> list[parse.QueuedJob]:
         """A user's jobs of one script that are still in the queue."""
