@@ -34,9 +34,10 @@ def _attempt_started(data: Data) -> str:
 
 def _preflight_finished(data: Data) -> str:
     bad, fault = _items(data.get("bad")), data.get("job_fault")
-    if fault:
-        return f"preflight: {fault}"
-    return f"preflight: not fit: {bad}" if bad else "preflight: all nodes are fit"
+    text = fault or (f"not fit: {bad}" if bad else "all nodes are fit")
+    warnings = data.get("warnings")
+    noted = warnings if isinstance(warnings, (list, tuple)) else ()
+    return "".join([f"preflight: {text}", *(f"\n      warning: {line}" for line in noted)])
 
 
 def _ranks_started(data: Data) -> str:
@@ -54,6 +55,13 @@ def _rank_exited(data: Data) -> str | None:
     rank = f"rank {data.get('rank')} on {data.get('node')}"
     signal = data.get("signal")
     return f"{rank} was killed ({signal})" if signal else f"{rank} exited with {data.get('code')}"
+
+
+def _ranks_lingered(data: Data) -> str:
+    ranks = data.get("ranks")
+    one = isinstance(ranks, (list, tuple)) and len(ranks) == 1
+    who = f"rank {_names(ranks)} is" if one else f"ranks {_names(ranks)} are"
+    return f"{who} still there after the order to save and end: {data.get('detail')}"
 
 
 def _finish(data: Data) -> str:
@@ -77,6 +85,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "RankExited": _rank_exited,
     "RankLost": lambda d: f"rank {d.get('rank')} on {d.get('node')} is lost: {d.get('detail')}",
     "RanksHung": lambda d: f"hang: {d.get('detail')}; ranks {_names(d.get('ranks'))} are behind",
+    "RanksLingered": _ranks_lingered,
     "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
     "CheckpointCommitted": _checkpoint_committed,

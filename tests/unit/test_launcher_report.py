@@ -112,6 +112,22 @@ def test_history_of_a_run_that_has_not_begun() -> None:
         ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
         ("PreflightFinished", {"bad": {"n2": "disk"}}, "preflight: not fit: n2 (disk)"),
         ("PreflightFinished", {"job_fault": "all"}, "preflight: all"),
+        (
+            "PreflightFinished",
+            {"bad": {}, "warnings": ["gpu: n1 is warm", "unclear: disk"]},
+            "preflight: all nodes are fit\n      warning: gpu: n1 is warm"
+            "\n      warning: unclear: disk",
+        ),
+        (
+            "RanksLingered",
+            {"ranks": [0, 2], "detail": "the time left is over"},
+            "ranks 0, 2 are still there after the order to save and end: the time left is over",
+        ),
+        (
+            "RanksLingered",
+            {"ranks": [1], "detail": "step 9 is saved"},
+            "rank 1 is still there after the order to save and end: step 9 is saved",
+        ),
         ("SomethingOfALaterVersion", {}, None),
     ],
 )
