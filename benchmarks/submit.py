@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from stage.site import PYTHON, RELIGHT, Site
 
 SCRIPT = "#!/bin/bash\n#SBATCH --hold --output=/dev/null\ntrue\n"
-SPEC = "command: [true]\nsbatch: {hold: true}\n"
+SPEC = "command: hostname\nsbatch: {hold: true}\n"
 SUBMITIT = """
 import submitit
 executor = submitit.SlurmExecutor("submitit")

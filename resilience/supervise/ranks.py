@@ -137,7 +137,7 @@ class Ranks:
             "RELIGHT_STEP": str(self._step),
         }
         if self._config.program == "script":
-            command = script.agent_command(self._allocation, env)
+            command = script.agent_command(self._allocation, self._port, env)
             self._process = await processes.start_beside(command)
             return
         request = StepRequest(

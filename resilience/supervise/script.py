@@ -10,7 +10,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -26,9 +26,10 @@ SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
 _ECHO_S: Final = 0.3
 
 
-def agent_command(allocation: Allocation, env: dict[str, str]) -> Command:
+def agent_command(allocation: Allocation, port: int, env: Mapping[str, str]) -> Command:
     """The script's agent: a child of this process, not a step."""
     place = {
+        "RELIGHT_CHANNEL": f"127.0.0.1:{port}",  # it is here, whatever this host is called
         "RELIGHT_TASK": "0",
         "RELIGHT_LOCAL_TASK": "0",
         "RELIGHT_NODE": allocation.batch_node,

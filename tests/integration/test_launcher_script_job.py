@@ -1,0 +1,106 @@
+"""A script's job from the script that was sent to its end, with a stand-in for Slurm's commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.journal import read_journals
+from relight.resilience.supervise.standing import read_verdict
+
+SLURM = Path(__file__).parents[1] / "data" / "slurm"
+RELIGHT = Path(sys.executable).with_name("relight")
+PATIENCE_S = 30.0
+
+
+class Job:
+    """A submitted script, and the life of its batch script here."""
+
+    def __init__(self, folder: Path, script: str) -> None:
+        self._folder = folder
+        fake = folder / "fake"
+        fake.mkdir()
+        (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+        job = (SLURM / "22.05" / "scontrol-show-job-running.txt").read_text()
+        (fake / "scontrol.out").write_text(job)
+        self._env = {
+            "HOME": str(folder),
+            "PATH": f"{SLURM / 'fake' / 'bin'}:{os.environ['PATH']}",
+            "FAKE_SLURM": str(fake),
+        }
+        (folder / "job.sh").write_text(script)
+        subprocess.run(
+            [RELIGHT, "sbatch", "job.sh", "an argument"],
+            env=self._env, cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+        (root,) = (folder / ".relight" / "runs").iterdir()
+        self.run = RunFolder(root)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """As slurmd does, with the job's environment and output file."""
+        job = {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+        with (self._folder / "out").open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-E", str(self.run.script)],
+                env={**self._env, **job, "SLURM_OPEN_MODE": "a"},
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def output(self) -> str:
+        return (self._folder / "out").read_text()
+
+    def until(self, text: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in self.output():
+            assert time.monotonic() < deadline, self.output()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[[str], Job]:
+    return lambda body: Job(tmp_path, f"#!/bin/bash\n#RELIGHT health.preflight: off\n{body}")
+
+
+def test_the_script_has_the_jobs_own_environment_and_output(job: Callable[[str], Job]) -> None:
+    this = job("echo \"$1 in $PWD\"\ntr '\\0' '\\n' < /proc/$$/environ | sort\n")
+    assert this.start().wait(PATIENCE_S) == 0
+    first, *variables = this.output().splitlines()
+    assert first == f"an argument in {this.run.root.parents[2]}"
+    names = {line.partition("=")[0] for line in variables}
+    assert names == {
+        "FAKE_SLURM", "HOME", "PATH", "RELIGHT_ATTEMPT", "RELIGHT_RUN_ID",
+        "SLURMD_NODENAME", "SLURM_JOB_ID", "SLURM_JOB_NODELIST",
+    }  # fmt: skip
+    verdict = read_verdict(this.run)
+    assert verdict is not None
+    assert verdict.state == "COMPLETED"
+
+
+def test_the_exit_code_is_that_of_the_script(job: Callable[[str], Job]) -> None:
+    this = job("exit 3\n")
+    assert this.start().wait(PATIENCE_S) == 3
+    names = [record.name for record in read_journals(this.run.journals)]
+    assert "ProbeNodes" in names, "before the script is blamed"
+    assert names.count("RanksStarted") == 1
+
+
+def test_a_signal_reaches_the_script_once_and_stops_nothing(job: Callable[[str], Job]) -> None:
+    this = job("trap 'echo heard' USR2\necho ready\nuntil [ -e enough ]; do sleep 0.1; done\n")
+    process = this.start()
+    this.until("ready")
+    process.send_signal(signal.SIGUSR2)
+    this.until("heard")
+    (this.run.root.parents[2] / "enough").touch()
+    assert process.wait(PATIENCE_S) == 0
+    assert this.output().count("heard") == 1
