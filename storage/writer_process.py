@@ -33,6 +33,7 @@ class Writer:
                 self._channel.close()
                 raise
         self._lines = self._channel.makefile("rwb")
+        self._owner = os.getpid()
 
     @property
     def alive(self) -> bool:
@@ -56,7 +57,9 @@ class Writer:
         raise SaveFailed(answer["path"], OSError(code, reason) if code else OSError(reason))
 
     def end(self) -> None:
-        """It must have nothing to do. Shut down, as forked children may have the channel, too."""
+        """It must have nothing to do. In a forked child this does nothing: it is the parent's."""
+        if os.getpid() != self._owner:
+            return
         with contextlib.suppress(OSError):  # the writer has gone already
             self._channel.shutdown(socket.SHUT_RDWR)
         self._lines.close()

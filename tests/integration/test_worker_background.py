@@ -48,6 +48,12 @@ for step in run.steps(6):
     if step == 2 and fault == "break":
         writer().resume()
         break
+    if step == 2 and fault == "fork":
+        child = os.fork()
+        if child == 0:
+            sys.exit()
+        os.waitpid(child, 0)
+        writer().resume()
     if step == 2 and fault == "kill writer":
         writer().kill()
     seen.append(step)
@@ -113,4 +119,10 @@ def test_training_goes_on_without_its_writer(tmp_path: Path) -> None:
     code, output, complaints = run_program(tmp_path, "kill writer")
     assert (code, output.splitlines()[-1]) == (0, END)
     assert "the checkpoint of step 2 failed" in complaints
+    assert newest(tmp_path) == 6
+
+
+def test_a_forked_child_that_leaves_the_loop_takes_no_writer_with_it(tmp_path: Path) -> None:
+    code, output, complaints = run_program(tmp_path, "fork")
+    assert (code, output.splitlines()[-1], complaints) == (0, END, "")
     assert newest(tmp_path) == 6
