@@ -8,25 +8,19 @@ a failed save left, and is written anew.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
 
-from . import content
 from .commit import read_receipt
 from .condition import examine, shard_fault
 from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
-from .index import Index
-from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path, step_dir
-from .manifest import Manifest
-from .numpy_state import Buffer, in_pages
-from .pack import unpack
-from .read_shard import Damage, Shard
-from .rebuild import rebuild
+from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path
 from .receipt import Receipt
+from .restore import load_shard as load_shard
+from .restore import load_state as load_state
 from .state import Encoder
 from .write_shard import Source, write_shard
 
@@ -46,17 +40,27 @@ def save_shard(
         SaveFailed: the file system refused; see its `errno` and `transient`.
     """
     started_s = time.monotonic()
-    encoder = Encoder(state)
-    source = Source(
+    source = source_of(step, incarnation, rank, world_size, state)
+    return save_source(directory, source, started_s)
+
+
+def source_of(
+    step: int, incarnation: Incarnation, rank: int, world_size: int, state: Mapping[str, object]
+) -> Source:
+    """A rank's state, ready to be written. Raises StateRefused."""
+    encoder = Encoder(state, rank, world_size)
+    arrays = encoder.arrays
+    return Source(
         step=step,
         rank=rank,
         world_size=world_size,
         incarnation=incarnation,
         tree=encoder.tree,
-        forms=encoder.forms,
-        leaves=encoder.leaves,
+        forms=arrays.forms,
+        leaves=arrays.leaves,
+        borrows=sorted(arrays.borrows),
+        shares_digest=arrays.shares_digest,
     )
-    return save_source(directory, source, started_s)
 
 
 def save_source(directory: Path, source: Source, started_s: float) -> Receipt:
@@ -67,30 +71,6 @@ def save_source(directory: Path, source: Source, started_s: float) -> Receipt:
         return _given(directory, source) or _save(directory, path, source, started_s)
     except OSError as error:
         raise SaveFailed(str(path), error) from error
-
-
-def load_shard(
-    directory: Path, manifest: Manifest, rank: int, world_size: int | None = None
-) -> dict[str, object]:
-    """A rank's state as it was saved; every block is checked while it is read.
-
-    Tensors come back on the CPU. Raises CheckpointDamaged, WorldChanged, FormatUnknown.
-    """
-    if world_size not in (None, manifest.world_size):
-        raise WorldChanged(manifest.world_size, f"{world_size} ranks")
-    if not 0 <= rank < manifest.world_size:
-        raise WorldChanged(manifest.world_size, f"rank {rank}")
-    receipt = manifest.receipts[rank]
-    path = step_dir(directory, manifest.step) / receipt.file
-    with Shard(path, receipt) as shard:
-        index = shard.index
-        buffers = [in_pages(run.size_bytes) for run in index.runs()]
-        shard.fill(buffer.data for buffer in buffers)
-        try:
-            return cast(dict[str, object], rebuild(index.tree, _arrays(index, buffers)))
-        except (ValueError, KeyError, TypeError) as error:
-            reason = f"it cannot be understood: {error}"
-            raise shard.damaged(Damage("index", None, reason)) from error
 
 
 def _given(directory: Path, source: Source) -> Receipt | None:
@@ -138,14 +118,7 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
         index_bytes=written.index.size_bytes,
         digests_at=written.digests.at,
         digests_bytes=written.digests.size_bytes,
+        shares_digest=source.shares_digest,
     )
     publish(receipt_file, receipt.to_json().encode("ascii"))
     return receipt
-
-
-def _arrays(index: Index, buffers: Sequence[Buffer]) -> list[object]:
-    *own, pack = buffers
-    found = unpack(index, pack)
-    for number, buffer in zip(index.own(), own, strict=True):
-        found[number] = content.rebuild(index.forms[index.arrays[number]], buffer)
-    return [found[number] for number in range(len(index.arrays))]

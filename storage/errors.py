@@ -116,6 +116,18 @@ class WorldChanged(RelightError):
         )
 
 
+class PartsUnfit(RelightError):
+    """What the ranks saved of an array, or are asked for, does not make a whole."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(
+            f"{key} cannot be restored: {reason}. "
+            "Compare the parts that the ranks gave when saving with those that they want."
+        )
+        self.key = key
+        self.reason = reason
+
+
 class SaveIncomplete(RelightError):
     """The shards of a step do not make a whole checkpoint, so it was not committed."""
 

@@ -35,6 +35,7 @@ class Index:
         block_bytes: of how many bytes each digest speaks; the last block of a run is shorter.
         packed_below_bytes: smaller arrays lie in the pack, others in datasets of their own.
         arrays: the form of each array, as its number in `forms`.
+        borrows: ranks whose shards hold arrays of this rank's state.
         at: where the datasets of the arrays that have one begin in the file, in order.
     """
 
@@ -45,6 +46,7 @@ class Index:
     block_bytes: int
     packed_below_bytes: int
     tree: Json
+    borrows: tuple[int, ...]
     forms: tuple[Form, ...]
     arrays: tuple[int, ...]
     at: tuple[int, ...]
@@ -65,6 +67,7 @@ class Index:
             "forms": [_form_body(form) for form in self.forms],
             "arrays": list(self.arrays),
             "at": list(self.at),
+            "borrows": list(self.borrows),
             "tree": self.tree,
         }
         # Not sorted: the order of a dict's keys is part of the state.
@@ -86,6 +89,15 @@ class Index:
         """The arrays that have datasets of their own, in order."""
         large = [form.size_bytes >= self.packed_below_bytes for form in self.forms]
         return [number for number, form in enumerate(self.arrays) if large[form]]
+
+    def places(self) -> dict[int, tuple[Run, int]]:
+        """For each array the run in which it lies, and where in that run it begins."""
+        *own, pack = self.runs()
+        found = {run.array: (run, 0) for run in own if run.array is not None}
+        for form, numbers, start in self.packed():
+            for place, number in enumerate(numbers):
+                found[number] = (pack, start + place * form.size_bytes)
+        return found
 
     def packed(self) -> Iterator[tuple[Form, list[int], int]]:
         """Form by form, the arrays in the pack and where the first of them begins in it."""
@@ -116,6 +128,7 @@ class Index:
             block_bytes=field(body, "block_bytes", int),
             packed_below_bytes=field(body, "packed_below_bytes", int),
             tree=body["tree"],
+            borrows=_numbers(body, "borrows"),
             forms=tuple(_form(item) for item in forms),
             arrays=_numbers(body, "arrays"),
             at=_numbers(body, "at"),
@@ -125,28 +138,26 @@ class Index:
 
 
 def _form_body(form: Form) -> dict[str, Json]:
-    """Without the box when it is the whole array."""
     body: dict[str, Json] = {
         "kind": form.kind,
         "dtype": form.dtype,
         "shape": list(form.shape),
         "bytes": form.size_bytes,
     }
-    if form.global_shape != form.shape:
+    if form.global_shape is not None:
         body |= {"global_shape": list(form.global_shape), "offset": list(form.offset)}
     return body
 
 
 def _form(body: Mapping[str, Json]) -> Form:
-    shape = _numbers(body, "shape")
-    boxed = "global_shape" in body
+    is_part = "global_shape" in body
     return Form(
         kind=field(body, "kind", str),
         dtype=field(body, "dtype", str),
-        shape=shape,
+        shape=_numbers(body, "shape"),
         size_bytes=field(body, "bytes", int),
-        global_shape=_numbers(body, "global_shape") if boxed else shape,
-        offset=_numbers(body, "offset") if boxed else (0,) * len(shape),
+        global_shape=_numbers(body, "global_shape") if is_part else None,
+        offset=_numbers(body, "offset") if is_part else (),
     )
 
 

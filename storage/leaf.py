@@ -15,15 +15,15 @@ class Form:
         dtype: in the words of that kind.
         shape: what is here of it.
         size_bytes: of its elements in C order, whatever the strides in memory are.
-        global_shape, offset: the array of which it is a box, and where that box begins.
+        global_shape, offset: of a part, the whole array and where the part begins in it.
     """
 
     kind: str
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
-    global_shape: tuple[int, ...]
-    offset: tuple[int, ...]
+    global_shape: tuple[int, ...] | None = None
+    offset: tuple[int, ...] = ()
 
 
 class Leaf(NamedTuple):

@@ -101,6 +101,10 @@ class Manifest:
             found = (receipt.step, receipt.incarnation, receipt.world_size)
             if found != (self.step, self.incarnation, self.world_size):
                 raise ValueError(f"the receipt of rank {receipt.rank} belongs to another save")
+            if receipt.shares_digest != self.receipts[0].shares_digest:
+                raise ValueError(
+                    f"ranks 0 and {receipt.rank} have different replicated arrays in their states"
+                )
 
 
 def _receipt(item: Json) -> Receipt:

@@ -35,8 +35,6 @@ def form_of(value: Array | np.generic) -> Form:
         dtype=describe(value.dtype),
         shape=value.shape,
         size_bytes=value.nbytes,
-        global_shape=value.shape,
-        offset=(0,) * value.ndim,
     )
 
 

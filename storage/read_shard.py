@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from . import blocks
 from .errors import CheckpointDamaged
@@ -57,27 +59,45 @@ class Shard:
             for run, buffer in zip(runs, buffers, strict=True)
             for block in blocks.split(run.at, buffer, size)
         )
-        for damage in self._compare(self._input.read(places, way_to_read(self._input))):
-            raise self.damaged(damage)
+        self._fill(places, (block for run in runs for block in self._blocks(run)))
+
+    def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
+        """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
+        size = self.index.block_bytes
+        places = blocks.split(run.at + first * size, buffer, size)
+        self._fill(
+            places, islice(self._blocks(run), first, first + blocks.count(len(buffer), size))
+        )
 
     def damages(self) -> Iterator[Damage]:
         """Reads all blocks of the index's runs and yields the bad ones."""
         size = self.index.block_bytes
+        runs = self.index.runs()
         extents = (
             (run.at + start, min(size, run.size_bytes - start))
-            for run in self.index.runs()
+            for run in runs
             for start in range(0, run.size_bytes, size)
         )
-        yield from self._compare(self._input.digests(extents, way_to_read(self._input)))
+        found = self._input.digests(extents, way_to_read(self._input))
+        yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
 
-    def _compare(self, found: Iterator[bytes]) -> Iterator[Damage]:
-        labels = _labels(self.index.runs(), self.index.block_bytes)
+    def _fill(self, places: Iterable[blocks.Block], expected: Iterable[_Block]) -> None:
+        found = self._input.read(places, way_to_read(self._input))
+        for damage in self._compare(found, expected):
+            raise self.damaged(damage)
+
+    def _compare(self, found: Iterable[bytes], expected: Iterable[_Block]) -> Iterator[Damage]:
         try:
-            for (run, number), got, expected in zip(labels, found, self._digests[:-1], strict=True):
-                if got != expected:
-                    yield Damage(self.name(run), number, "its digest does not match")
+            for got, block in zip(found, expected, strict=True):
+                if got != block.digest:
+                    yield Damage(self.name(block.run), block.number, "its digest does not match")
         except OSError as error:
             yield _unreadable(error)
+
+    def _blocks(self, run: Run) -> Iterator[_Block]:
+        first = self._first_rows[run.array]
+        for number in range(blocks.count(run.size_bytes, self.index.block_bytes)):
+            yield _Block(run, number, self._digests[first + number])
 
     def structure_damage(self) -> Damage | None:
         """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
@@ -111,17 +131,24 @@ class Shard:
         width = blocks.DIGEST_BYTES
         self._digests = [digests[at : at + width] for at in range(0, len(digests), width)]
         try:
-            return Index.parse(index)
+            parsed = Index.parse(index)
+            runs = parsed.runs()
+            counts = [blocks.count(run.size_bytes, parsed.block_bytes) for run in runs]
+            if sum(counts) + 1 != len(self._digests):
+                raise ValueError("it speaks of other blocks than the digests")
         except (ValueError, KeyError, TypeError) as error:
             reason = f"it cannot be understood: {error}"
             raise self.damaged(Damage("index", None, reason)) from error
+        starts = accumulate(counts, initial=0)
+        self._first_rows = {run.array: start for run, start in zip(runs, starts, strict=False)}
+        return parsed
+
+
+class _Block(NamedTuple):
+    run: Run
+    number: int
+    digest: bytes
 
 
 def _unreadable(error: OSError) -> Damage:
     return Damage("file", None, f"it cannot be read: {error.strerror}")
-
-
-def _labels(found: list[Run], block_bytes: int) -> Iterator[tuple[Run, int]]:
-    for run in found:
-        for number in range(blocks.count(run.size_bytes, block_bytes)):
-            yield run, number

@@ -18,6 +18,7 @@ class Receipt:
         digest: xxh3-128 over index and block digests, so over every byte that can be loaded.
         payload_bytes: bytes of values, without index, digests and HDF5's own.
         seconds: wall time of the save.
+        shares_digest: of the ranks' shares of the replicated arrays; the same for all ranks.
         index_at, digests_at: byte positions of the two in the file; loading starts there.
     """
 
@@ -34,6 +35,7 @@ class Receipt:
     index_bytes: int
     digests_at: int
     digests_bytes: int
+    shares_digest: str = ""
 
     def to_json(self) -> str:
         """One line, sealed with its own digest."""
@@ -61,6 +63,7 @@ class Receipt:
             "index_bytes": self.index_bytes,
             "digests_at": self.digests_at,
             "digests_bytes": self.digests_bytes,
+            "shares_digest": self.shares_digest,
         }
 
     @classmethod
@@ -81,6 +84,7 @@ class Receipt:
             index_bytes=field(body, "index_bytes", int),
             digests_at=field(body, "digests_at", int),
             digests_bytes=field(body, "digests_bytes", int),
+            shares_digest=field(body, "shares_digest", str),
         )
         only(body, receipt.to_body())
         if not 0 <= receipt.rank < receipt.world_size:

@@ -139,6 +139,8 @@ def _to_bytes(order: Order, places: Sequence[int]) -> bytes:
         "tree": source.tree,
         "forms": [_from_form(form) for form in source.forms],
         "leaves": [leaf.form for leaf in source.leaves],
+        "borrows": list(source.borrows),
+        "shares_digest": source.shares_digest,
         "places": list(places),
     }
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -160,6 +162,8 @@ def _from_bytes(text: bytes, memory: Buffer) -> Order:
             Leaf(number, memory[at : at + forms[number].size_bytes].data)
             for number, at in zip(numbers, places, strict=True)
         ],
+        borrows=cast(list[int], field(body, "borrows", list)),
+        shares_digest=field(body, "shares_digest", str),
     )
     return Order(
         directory=Path(field(body, "directory", str)),
@@ -169,18 +173,17 @@ def _from_bytes(text: bytes, memory: Buffer) -> Order:
 
 
 def _from_form(form: Form) -> Json:
-    sizes: list[Json] = [list(part) for part in (form.shape, form.global_shape, form.offset)]
-    return [form.kind, form.dtype, form.size_bytes, *sizes]
+    whole: Json = None if form.global_shape is None else list(form.global_shape)
+    return [form.kind, form.dtype, form.size_bytes, list(form.shape), whole, list(form.offset)]
 
 
 def _to_form(parts: list[Json]) -> Form:
-    kind, dtype, size_bytes, *sizes = parts
-    shape, global_shape, offset = (tuple(cast(list[int], part)) for part in sizes)
+    kind, dtype, size_bytes, shape, whole, offset = parts
     return Form(
         kind=cast(str, kind),
         dtype=cast(str, dtype),
-        shape=shape,
+        shape=tuple(cast(list[int], shape)),
         size_bytes=cast(int, size_bytes),
-        global_shape=global_shape,
-        offset=offset,
+        global_shape=None if whole is None else tuple(cast(list[int], whole)),
+        offset=tuple(cast(list[int], offset)),
     )

@@ -11,44 +11,41 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from . import numpy_state, plain, registered
+from .arrays import Arrays
+from .boxes import Part, Replicated
 from .errors import StateRefused
-from .leaf import Form, Leaf
+from .leaf import Form
 from .sealed import Json
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.tensor import DTensor
 
 _INLINE_BYTES = 256
 _MOST_NESTED = 50
 _KEYS = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset)
+_NO_PARTS = (Part, Replicated, np.generic, bytes)
+_NO_PARTS = (Part, Replicated, np.generic, bytes)
 _Encode = Callable[..., Json]
-V = TypeVar("V")
 
 
 class Encoder:
-    """Turns one state into `tree`, `forms` and `leaves`. Raises StateRefused.
+    """Turns one rank's state into `tree` and `arrays`. Raises StateRefused."""
 
-    Two names for the same elements of the same memory get one array, so tied weights stay tied.
-    """
-
-    def __init__(self, state: Mapping[str, object]) -> None:
-        self.leaves: list[Leaf] = []
-        self.forms: list[Form] = []
-        self._form_numbers: dict[Hashable, int] = {}
-        self._numbers: dict[Hashable, int] = {}
+    def __init__(self, state: Mapping[str, object], rank: int = 0, world_size: int = 1) -> None:
+        self.arrays = Arrays(rank, world_size)
         self._path: list[str] = []
         self._open: set[int] = set()
         self._by_type = self._known()
         self.tree = self._value(dict(state))
 
     def _known(self) -> dict[type, _Encode]:
-        ndarray = self._arrays(numpy_state.form_key, numpy_state.form_of, numpy_state.same_memory)
         return {
             type(None): lambda value: value,
             bool: lambda value: value,
@@ -73,8 +70,10 @@ class Encoder:
             # As arrays these two would lose the zeros at their end.
             np.str_: lambda value: {"numpy.str": plain.encode_str(str.__str__(value))},
             np.bytes_: lambda value: {"numpy.bytes": plain.encode_bytes(bytes(value))},
-            np.ndarray: ndarray,
-            np.memmap: ndarray,
+            np.ndarray: self._ndarray,
+            np.memmap: self._ndarray,
+            Part: self._part,
+            Replicated: self._replicated,
         }
 
     def _value(self, value: object) -> Json:
@@ -91,6 +90,8 @@ class Encoder:
         if "torch" in sys.modules:
             from . import torch_state
 
+            if torch_state.is_dtensor(kind):
+                return self._dtensors()
             if issubclass(kind, torch_state.Tensor):
                 return self._tensors()
             if kind is torch_state.Size:
@@ -162,64 +163,70 @@ class Encoder:
     def _bytes(self, value: bytes) -> Json:
         if len(value) <= _INLINE_BYTES:
             return plain.encode_bytes(value)
-        form = Form("bytes", "|u1", (len(value),), len(value), (len(value),), (0,))
-        return self._add(self._number(form), np.frombuffer(value, np.uint8))
+        form = Form("bytes", "|u1", (len(value),), len(value))
+        return self.arrays.add_new(np.frombuffer(value, np.uint8), form)
 
     def _scalar(self, value: np.generic) -> Json:
-        return self._add(self._form(None, value, numpy_state.form_of), value)
+        try:
+            return self.arrays.add_new(value, numpy_state.form_of(value))
+        except ValueError as error:
+            raise self._refusal(str(error)) from error
 
-    def _arrays(
-        self,
-        key_of: Callable[[V], Hashable],
-        form_of: Callable[[V], Form],
-        same_memory: Callable[[V], Hashable],
-    ) -> Callable[[V], Json]:
-        def encode(value: V) -> Json:
-            form = self._form(key_of(value), value, form_of)
-            # The leaves keep all arrays alive, so no address is used twice meanwhile.
-            identity = same_memory(value)
-            known = self._numbers.get(identity)
-            if known is not None:
-                return {"array": known}
-            self._numbers[identity] = len(self.leaves)
-            return self._add(form, value)
-
-        return encode
+    def _ndarray(self, value: numpy_state.Array) -> Json:
+        key, memory = numpy_state.form_key(value), numpy_state.same_memory(value)
+        try:
+            return self.arrays.add(value, key, numpy_state.form_of, memory)
+        except ValueError as error:
+            raise self._refusal(str(error)) from error
 
     def _tensors(self) -> _Encode:
         from . import torch_composed, torch_state
 
-        plain_one = self._arrays(torch_state.form_key, torch_state.form_of, torch_state.same_memory)
-
         def encode(value: torch.Tensor) -> Json:
             try:
                 parts = torch_composed.take_apart(value)
+                if parts is None:
+                    key, memory = torch_state.form_key(value), torch_state.same_memory(value)
+                    return self.arrays.add(value, key, torch_state.form_of, memory)
             except ValueError as error:
                 raise self._refusal(str(error)) from error
-            return {parts[0]: self._value(parts[1])} if parts else plain_one(value)
+            if self.arrays.box is not None:
+                raise self._refusal("sparse and quantised tensors cannot be parts of others")
+            return {parts[0]: self._value(parts[1])}
 
         return encode
 
-    def _form(self, key: Hashable, value: V, form_of: Callable[[V], Form]) -> int:
-        """The number of an array's form, which is the same for arrays of equal key."""
-        if key is not None and key in self._form_numbers:
-            return self._form_numbers[key]
-        try:
-            number = self._number(form_of(value))
-        except ValueError as error:
-            raise self._refusal(str(error)) from error
-        self._form_numbers[key] = number
-        return number
+    def _dtensors(self) -> _Encode:
+        from . import torch_distributed
 
-    def _number(self, form: Form) -> int:
-        if form not in self._form_numbers:
-            self._form_numbers[form] = len(self.forms)
-            self.forms.append(form)
-        return self._form_numbers[form]
+        def encode(value: DTensor) -> Json:
+            try:
+                part, writer = torch_distributed.take_apart(value, "/".join(self._path))
+            except ValueError as error:
+                raise self._refusal(str(error)) from error
+            return self._part(part, writer)
 
-    def _add(self, form: int, value: object) -> Json:
-        self.leaves.append(Leaf(form, value))
-        return {"array": len(self.leaves) - 1}
+        return encode
+
+    def _part(self, part: Part, writer: int | None = None) -> Json:
+        array = self._by_type.get(type(part.array)) or self._found(type(part.array))
+        arrays = self.arrays
+        if arrays.replicated or isinstance(part.array, _NO_PARTS):
+            raise self._refusal("only arrays and tensors can be parts, and not of replicated ones")
+        arrays.box, arrays.writer = (tuple(part.offset), tuple(part.global_shape)), writer
+        encoded = array(part.array)
+        arrays.box = arrays.writer = None
+        if not isinstance(encoded, dict) or encoded.keys() not in ({"array"}, {"written_by"}):
+            raise self._refusal("only arrays and tensors can be parts, and not of replicated ones")
+        return encoded
+
+    def _replicated(self, replicated: Replicated) -> Json:
+        if self.arrays.replicated:
+            raise self._refusal("it is replicated twice")
+        self.arrays.replicated = lambda: "/".join(self._path)
+        encoded = self._value(replicated.value)
+        self.arrays.replicated = None
+        return encoded
 
     def _refusal(self, reason: str) -> StateRefused:
         return StateRefused("/".join(self._path), reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Sequence
 from typing import cast
 
@@ -41,6 +42,12 @@ _DTYPES = [
 _NAMES = {getattr(torch, name): name for name in _DTYPES if hasattr(torch, name)}
 
 
+def is_dtensor(kind: type) -> bool:
+    """Without loading torch's distributed part, which takes a while, when nobody has."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and issubclass(kind, module.DTensor)
+
+
 def form_key(value: torch.Tensor) -> Hashable:
     """Equal only for tensors of equal form, and quickly made; None where that cannot be said."""
     if value.is_nested:
@@ -61,14 +68,11 @@ def form_of(value: torch.Tensor) -> Form:
         raise ValueError(f"tensors of dtype {value.dtype} are not supported yet")
     if value.is_meta:
         raise ValueError("tensors on the meta device have no values")
-    shape = tuple(value.shape)
     return Form(
         kind="torch",
         dtype=_NAMES[value.dtype],
-        shape=shape,
+        shape=tuple(value.shape),
         size_bytes=value.numel() * value.element_size(),
-        global_shape=shape,
-        offset=(0,) * len(shape),
     )
 
 

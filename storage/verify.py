@@ -10,6 +10,7 @@ from .condition import Candidate, examine, steps
 from .errors import CheckpointDamaged
 from .layout import MANIFEST, step_dir
 from .manifest import Manifest
+from .parts import misfits
 from .read_shard import Damage, Shard
 from .receipt import Receipt
 
@@ -70,6 +71,8 @@ def _findings(directory: Path, candidate: Candidate) -> Iterator[Finding]:
     for receipt in manifest.receipts:
         for damage in _damages(directory, manifest, receipt):
             yield Finding(candidate.step, receipt.file, damage.array, damage.block, damage.reason)
+    for key, reason in _misfits(directory, manifest):
+        yield Finding(candidate.step, MANIFEST, key, None, reason)
 
 
 def _damages(directory: Path, manifest: Manifest, receipt: Receipt) -> Iterator[Damage]:
@@ -81,3 +84,15 @@ def _damages(directory: Path, manifest: Manifest, receipt: Receipt) -> Iterator[
                 yield structure
     except CheckpointDamaged as error:
         yield Damage(error.array, error.block, error.reason)
+
+
+def _misfits(directory: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Arrays whose parts do not make a whole; damaged shards were named before."""
+    indexes = {}
+    for rank, receipt in enumerate(manifest.receipts):
+        try:
+            with Shard(step_dir(directory, manifest.step) / receipt.file, receipt) as shard:
+                indexes[rank] = shard.index
+        except CheckpointDamaged:
+            return
+    yield from misfits(indexes)

@@ -21,7 +21,12 @@ from .sealed import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Whose state this is, and the state."""
+    """Whose state this is, and the state.
+
+    Attributes:
+        borrows: ranks that write arrays of this state, as they are replicated.
+        shares_digest: of who writes which replicated array; empty when none is.
+    """
 
     step: int
     rank: int
@@ -30,6 +35,8 @@ class Source:
     tree: Json
     forms: Sequence[Form]
     leaves: Sequence[Leaf]
+    borrows: Sequence[int]
+    shares_digest: str
 
     @property
     def payload_bytes(self) -> int:
@@ -110,6 +117,7 @@ def _index(source: Source, arrays: Sequence[Extent], pack_place: Extent) -> Inde
         block_bytes=blocks.BLOCK_BYTES,
         packed_below_bytes=ALIGNED_FROM_BYTES,
         tree=source.tree,
+        borrows=tuple(source.borrows),
         forms=tuple(source.forms),
         arrays=tuple(leaf.form for leaf in source.leaves),
         at=tuple(extent.at for extent in arrays),

@@ -16,15 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from relight.storage.checkpointer import save_source
+from relight.storage.checkpointer import save_source, source_of
 from relight.storage.layout import Incarnation, shard_path
 from relight.storage.leaf import Leaf
 from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, take
 from relight.storage.staging import Staging
 from relight.storage.staging_room import room_bytes
-from relight.storage.state import Encoder
-from relight.storage.write_shard import Source
 from relight.storage.writer_process import Writer
 
 from .world import World
@@ -45,17 +43,8 @@ class Target:
 
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
-        encoder = Encoder(state)
-        _await_gpus(encoder.leaves)
-        source = Source(
-            step=self.step,
-            rank=self.world.rank,
-            world_size=self.world.size,
-            incarnation=self.incarnation,
-            tree=encoder.tree,
-            forms=encoder.forms,
-            leaves=encoder.leaves,
-        )
+        source = source_of(self.step, self.incarnation, self.world.rank, self.world.size, state)
+        _await_gpus(source.leaves)
         return Order(directory=self.directory, source=source, started_s=started_s)
 
     @property

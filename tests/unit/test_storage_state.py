@@ -62,7 +62,8 @@ def through(state: dict[str, object]) -> dict[str, object]:
     """Encodes, passes the tree through JSON text and the arrays through bytes, and rebuilds."""
     encoder = Encoder(state)
     tree = json.loads(json.dumps(encoder.tree))
-    rebuilt = rebuild(tree, [from_leaf(encoder.forms[leaf.form], leaf) for leaf in encoder.leaves])
+    forms, leaves = encoder.arrays.forms, encoder.arrays.leaves
+    rebuilt = rebuild(tree, [from_leaf(forms[leaf.form], leaf) for leaf in leaves])
     assert isinstance(rebuilt, dict)
     return rebuilt
 
@@ -203,7 +204,7 @@ def test_views_store_only_their_elements() -> None:
         "with_gradient": (torch.ones(3, requires_grad=True) * 2),
     }
     encoder = Encoder(views)
-    assert encoder.forms[encoder.leaves[0].form].size_bytes == 40
+    assert encoder.arrays.forms[encoder.arrays.leaves[0].form].size_bytes == 40
     assert exact(through(views)) == exact(views)
     assert not isinstance(through(views)["parameter"], torch.nn.Parameter)
 
@@ -219,7 +220,7 @@ def test_tied_arrays_are_stored_once_and_tied_again() -> None:
         "b": [array, array[:]],
         "empty": [torch.empty(0), torch.empty(0)],
     }
-    assert len(Encoder(state).leaves) == 5
+    assert len(Encoder(state).arrays.leaves) == 5
     restored = through(state)
     assert restored["embed"] is restored["head"]
     assert restored["embed"] is not restored["view"]

@@ -1,0 +1,98 @@
+"""The shards of one checkpoint, opened as they are needed, and arrays out of them, verified."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from . import content
+from .errors import PartsUnfit
+from .index import Index, Run
+from .keys import Path as Key
+from .keys import array_paths
+from .layout import step_dir
+from .leaf import Form
+from .manifest import Manifest
+from .numpy_state import Buffer, in_pages
+from .pack import unpack
+from .read_shard import Shard
+
+
+class Shards:
+    """Use as a context manager. All raise CheckpointDamaged."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self._folder = step_dir(directory, manifest.step)
+        self._manifest = manifest
+        self._stack = ExitStack()
+        self._shards: dict[int, Shard] = {}
+        self._packs: dict[int, Buffer] = {}
+        self._places: dict[int, dict[int, tuple[Run, int]]] = {}
+        self._keys: dict[int, dict[Key, int]] = {}
+
+    def __enter__(self) -> Shards:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __getitem__(self, rank: int) -> Shard:
+        if rank not in self._shards:
+            receipt = self._manifest.receipts[rank]
+            shard = Shard(self._folder / receipt.file, receipt)
+            self._shards[rank] = self._stack.enter_context(shard)
+        return self._shards[rank]
+
+    def index(self, rank: int) -> Index:
+        return self[rank].index
+
+    def form(self, rank: int, number: int) -> Form:
+        index = self.index(rank)
+        return index.forms[index.arrays[number]]
+
+    def all_arrays(self, rank: int) -> list[object]:
+        """All arrays of one shard, in one go. Raises ValueError too."""
+        index = self.index(rank)
+        buffers = [in_pages(run.size_bytes) for run in index.runs()]
+        self[rank].fill(buffer.data for buffer in buffers)
+        *own, pack = buffers
+        found = unpack(index, pack)
+        for number, buffer in zip(index.own(), own, strict=True):
+            found[number] = content.rebuild(self.form(rank, number), buffer)
+        return [found[number] for number in range(len(index.arrays))]
+
+    def array(self, rank: int, number: int) -> object:
+        """One array of one shard. Raises ValueError too."""
+        form = self.form(rank, number)
+        data = self.bytes_of(rank, number, 0, form.size_bytes)
+        is_view = form.size_bytes < self.index(rank).packed_below_bytes
+        return content.rebuild(form, data.copy() if is_view else data)
+
+    def number_of(self, rank: int, key: Key) -> int:
+        """The array that a rank has saved under a key. Raises PartsUnfit."""
+        if rank not in self._keys:
+            paths = array_paths(self.index(rank).tree)
+            self._keys[rank] = {path: node["array"] for path, node in paths if "array" in node}
+        if key not in self._keys[rank]:
+            raise PartsUnfit("/".join(key), f"rank {rank}, whose share it was, has not saved it")
+        return self._keys[rank][key]
+
+    def bytes_of(self, rank: int, number: int, start: int, stop: int) -> Buffer:
+        """Bytes start to stop of an array; no more than the blocks around them is read."""
+        if rank not in self._places:
+            self._places[rank] = self.index(rank).places()
+        run, base = self._places[rank][number]
+        if run.array is None:
+            return self._pack(rank, run)[base + start : base + stop]
+        size = self.index(rank).block_bytes
+        first, last = start // size, -(-stop // size)
+        begin, end = first * size, min(last * size, run.size_bytes)
+        data = in_pages(end - begin)
+        self[rank].fill_blocks(run, first, data.data)
+        return data[start - begin : stop - begin]
+
+    def _pack(self, rank: int, run: Run) -> Buffer:
+        if rank not in self._packs:
+            self._packs[rank] = in_pages(run.size_bytes)
+            self[rank].fill_blocks(run, 0, self._packs[rank].data)
+        return self._packs[rank]
