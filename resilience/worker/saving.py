@@ -23,6 +23,7 @@ from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, take
 from relight.storage.staging import Staging
 from relight.storage.staging_room import room_bytes
+from relight.storage.state import Encoder
 from relight.storage.writer_process import Writer
 
 from .world import World
@@ -112,8 +113,8 @@ class InBackground:
         self._sound = True
 
     def prepare(self, state: State) -> None:
-        encoder = Encoder(state)
-        size_bytes = need_bytes(encoder.forms, encoder.leaves)
+        arrays = Encoder(state).arrays  # all of the replicated ones: no share is settled yet
+        size_bytes = need_bytes(arrays.forms, arrays.leaves)
         self.settle()
         if self._staging.size_bytes < size_bytes and self._make_room(size_bytes):
             populate = partial(self._staging.populate, size_bytes)

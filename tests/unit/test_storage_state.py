@@ -6,11 +6,9 @@ Its length is the number of kinds of values.
 from __future__ import annotations
 
 import enum
-import itertools
-import json
 import math
 import struct
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,12 +18,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from storage_roundtrip import exact, through
 
-from relight.storage import content, registered, torch_state
-from relight.storage.errors import StateRefused, TypeNotRegistered, UnfitType
+from relight.storage import torch_state
+from relight.storage.errors import StateRefused
 from relight.storage.keys import array_key
-from relight.storage.leaf import Form, Leaf
-from relight.storage.rebuild import rebuild
 from relight.storage.state import Encoder
 
 TEXT = st.text(st.characters(exclude_categories=())) | st.just("\ud800\udc00")
@@ -56,60 +53,6 @@ STATES = st.recursive(
     ),
     max_leaves=20,
 )
-
-
-def through(state: dict[str, object]) -> dict[str, object]:
-    """Encodes, passes the tree through JSON text and the arrays through bytes, and rebuilds."""
-    encoder = Encoder(state)
-    tree = json.loads(json.dumps(encoder.tree))
-    forms, leaves = encoder.arrays.forms, encoder.arrays.leaves
-    rebuilt = rebuild(tree, [from_leaf(forms[leaf.form], leaf) for leaf in leaves])
-    assert isinstance(rebuilt, dict)
-    return rebuilt
-
-
-def from_leaf(form: Form, leaf: Leaf) -> object:
-    whole = form.size_bytes
-    if not whole:
-        return content.rebuild(form, np.empty(0, np.uint8))
-    gathered = np.frombuffer(content.gather(form, [leaf, leaf]), np.uint8)
-    halves = [bytes(content.piece(form, leaf.value, *cut)) for cut in pairs(0, whole // 2, whole)]
-    if not isinstance(leaf.value, np.longdouble):  # whose padding is different in every copy
-        assert b"".join(halves) * 2 == gathered.tobytes()
-    one, other = content.separate(form, gathered.copy())
-    rebuilt = content.rebuild(form, gathered[:whole].copy())
-    assert exact(one) == exact(other) == exact(rebuilt)
-    return one
-
-
-def pairs(*places: int) -> list[tuple[int, int]]:
-    return [cut for cut in itertools.pairwise(places) if cut[0] < cut[1]]
-
-
-def exact(value: object) -> object:
-    """Something that compares equal only for values of the same types and bits."""
-    if isinstance(value, np.ndarray):
-        return ("array", value.dtype, value.shape, value.tobytes())
-    if isinstance(value, np.str_ | np.bytes_):
-        return (type(value), value.__reduce__()[1])
-    if isinstance(value, np.longdouble):
-        return (type(value), value.tobytes()[:10])  # the other six bytes are padding
-    if isinstance(value, np.generic):
-        return (type(value), value.dtype, value.tobytes())
-    if isinstance(value, torch.Tensor):
-        plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        return ("tensor", value.dtype, value.shape, plain.view(torch.uint8).tolist())
-    if isinstance(value, float):
-        return struct.pack(">d", value)
-    if isinstance(value, complex):
-        return (complex, struct.pack(">dd", value.real, value.imag))
-    if isinstance(value, dict):
-        return (type(value), [(exact(key), exact(item)) for key, item in value.items()])
-    if isinstance(value, list | tuple):
-        return (type(value), [exact(item) for item in value])
-    if isinstance(value, set | frozenset):
-        return (type(value), sorted(repr(exact(item)) for item in value))
-    return (type(value), value)
 
 
 @settings(deadline=None)
@@ -306,129 +249,6 @@ def test_what_cannot_come_back_is_refused_by_key(name: str) -> None:
         Encoder({"fine": 1, "part": {name: refused()[name]}})
     assert caught.value.key.startswith(f"part/{name}")
     assert "Nothing was written" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        defaultdict(list, {"a": [1, 2.5]}),
-        defaultdict(None, {3: "x"}),
-        Counter("abracadabra"),
-        deque([1, {"a": 2}], maxlen=7),
-        deque(),
-        bytearray(b"ab\0"),
-        bytearray(1000),
-        torch.Size([2, 3]),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_collections_come_back(value: object) -> None:
-    (restored,) = through({"value": value}).values()
-    assert type(restored) is type(value)
-    assert restored == value
-    for name in ("maxlen", "default_factory"):
-        assert getattr(restored, name, None) == getattr(value, name, None)
-
-
-SPARSE = torch.eye(4, dtype=torch.float64) * torch.tensor([1.5, 0, -0.0, torch.nan])
-
-
-def sparse_tensors() -> list[torch.Tensor]:
-    return [
-        SPARSE.to_sparse(),
-        torch.sparse_coo_tensor(
-            torch.tensor([[1, 1]]), torch.tensor([2.0, 3.0]), (5,), check_invariants=True
-        ),
-        torch.sparse_coo_tensor(
-            torch.tensor([[0, 2]]),
-            torch.ones(2, 3, requires_grad=True),
-            (3, 3),
-            check_invariants=True,
-        ),
-        SPARSE.to_sparse_csr(),
-        SPARSE.to_sparse_csc(),
-        SPARSE.to_sparse_bsr((2, 2)),
-        SPARSE.to_sparse_bsc((2, 1)),
-        torch.empty(0, 3).to_sparse(),
-    ]
-
-
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
-@pytest.mark.parametrize("number", range(8))
-def test_sparse_tensors_come_back(number: int) -> None:
-    tensor = sparse_tensors()[number]
-    restored = through({"value": tensor})["value"]
-    assert isinstance(restored, torch.Tensor)
-    assert (restored.layout, restored.dtype, restored.shape) == (
-        tensor.layout, tensor.dtype, tensor.shape,
-    )  # fmt: skip
-    if tensor.layout is torch.sparse_coo:
-        assert restored.is_coalesced() == tensor.is_coalesced()
-        assert exact(restored._indices()) == exact(tensor._indices())
-        assert exact(restored._values()) == exact(tensor._values())
-    else:
-        assert exact(restored.values()) == exact(tensor.values())
-        assert exact(restored.to_dense()) == exact(tensor.to_dense())
-
-
-@pytest.mark.filterwarnings("ignore:.*quantized tensor creation")
-@pytest.mark.filterwarnings("ignore:.*quantized:DeprecationWarning")
-def test_quantised_tensors_keep_scale_and_zero_point() -> None:
-    values = torch.randn(3, 4)
-    scales, zeros = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64), torch.tensor([0, 1, 2])
-    for dtype in (torch.qint8, torch.quint8, torch.qint32):
-        for tensor in (
-            torch.quantize_per_tensor(values, 0.1, 3, dtype),
-            torch.quantize_per_channel(values, scales, zeros, 0, dtype),
-        ):
-            restored = through({"q": tensor})["q"]
-            assert isinstance(restored, torch.Tensor)
-            assert restored.dtype is dtype
-            assert restored.qscheme() == tensor.qscheme()
-            assert torch.equal(restored.int_repr(), tensor.int_repr())
-            assert torch.equal(restored.dequantize(), tensor.dequantize())
-
-
-def test_registered_types_come_back_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_TYPES", {})
-    state: dict[str, object] = {"c": Colour.RED, "l": Level.LOW, "p": Point(1), "b": Box([Box(2)])}
-    for kind in (Colour, Level, Point):
-        registered.register(kind)
-    with pytest.raises(StateRefused, match=r"Cannot save b: values of type .*Box .*register"):
-        Encoder(state)
-    assert registered.register(Box) is Box
-    restored = through(state)
-    assert restored == state
-    assert [type(value) for value in restored.values()] == [Colour, Level, Point, Box]
-    assert restored["c"] is Colour.RED
-    tree = Encoder(state).tree
-    monkeypatch.setattr(registered, "_TYPES", {})
-    with pytest.raises(TypeNotRegistered, match=r"test_storage_state:Colour.* is not registered"):
-        rebuild(tree, [])
-
-
-def test_a_registered_type_that_has_changed_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_TYPES", {})
-    for kind in (Colour, Point, Box):
-        registered.register(kind)
-    for state in ({"c": Colour.RED}, {"p": Point(1)}, {"b": Box(2)}):
-        text = json.dumps(Encoder(state).tree)
-        for known, changed in (('"RED"', '"BLUE"'), ("[1]", "[1, 2]"), ('"x"', '"y"')):
-            if known in text:
-                with pytest.raises(TypeNotRegistered):
-                    rebuild(json.loads(text.replace(known, changed)), [])
-
-
-def test_only_types_of_known_content_are_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "_TYPES", {})
-    for kind in (int, type("Own", (), {}), dict):
-        with pytest.raises(UnfitType, match="cannot be registered"):
-            registered.register(kind)
-    registered.register(Box)
-    box = Box(1)
-    box.more = 2  # type: ignore[attr-defined]
-    with pytest.raises(StateRefused, match="no fields"):
-        Encoder({"box": box})
 
 
 def test_the_deepest_allowed_nesting_comes_back() -> None:
