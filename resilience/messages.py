@@ -79,7 +79,7 @@ def decode(line: bytes) -> dict[str, object]:
     Raises:
         ValueError: the line is not a JSON object with a ``type``.
     """
-    message = json.loads(line)
+    message = json.loads(line.decode())  # json would guess the encoding, for each of thousands
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ValueError(f"not a message: {line[:80]!r}")
     return message

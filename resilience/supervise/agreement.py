@@ -26,7 +26,7 @@ class Agreement:
 
     @property
     def step(self) -> int | None:
-        if self.missing:
+        if len(self.answers) < len(self.ranks):
             return None
         return max(self.answers.values()) + 1
 

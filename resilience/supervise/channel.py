@@ -7,14 +7,12 @@ the current step is turned away, so that an agent of an older step cannot join a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,22 +20,76 @@ from ..messages import MAX_LINE_BYTES, Message, decode, encode, number, text
 
 HELLO_LIMIT_S: Final = 10.0
 BEAT_S: Final = 5.0
+_BACKLOG: Final = 4096  # all agents of a large world connect at once
+_BEAT: Final = encode({"type": "beat"})
 
 
-@dataclass(slots=True)
-class Line:
-    """The connection of one agent."""
+class Line(asyncio.Protocol):
+    """The connection of one agent; nameless until it has shown the token.
 
-    task: int
-    node: str
-    local_task: int
-    writer: asyncio.StreamWriter
-    heard: float = field(default_factory=time.monotonic)
+    A protocol and not a stream: with thousands of them a task and two buffers each are too much.
+    """
+
+    __slots__ = ("_channel", "_late", "_rest", "_transport", "heard", "local_task", "node", "task")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._rest = b""
+        self.task = -1
+        self.node = ""
+        self.local_task = -1
+        self.heard = time.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._late = asyncio.get_running_loop().call_later(HELLO_LIMIT_S, self.close)
+        self._channel.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = time.monotonic()
+        if data == _BEAT and not self._rest:  # most of what comes
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n") if self._rest else data.split(b"\n")
+        try:
+            for line in lines:
+                self._read(decode(line))
+            if len(self._rest) > MAX_LINE_BYTES:
+                self.close()
+        except ValueError:  # not one of ours; the loss is reported with the end of the connection
+            self.close()
+
+    def _read(self, message: Message) -> None:
+        if self._transport.is_closing():
+            return
+        if self.task < 0:
+            self._channel.welcome(self, message)
+        self._channel.on_message(self, message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        self._channel.gone(self)
+
+    @property
+    def leads(self) -> bool:
+        return self.local_task == 0
+
+    def named(self, task: int, local_task: int, node: str) -> None:
+        """It has said who it is."""
+        self._late.cancel()
+        self.task, self.local_task, self.node = task, local_task, node
 
     def send(self, message: Message) -> None:
         """Queue a message; a broken connection shows itself to the reader."""
-        if not self.writer.is_closing():
-            self.writer.write(encode(message))
+        self.write(encode(message))
+
+    def write(self, data: bytes) -> None:
+        """Queue a message that is encoded already."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._transport.close()
 
 
 class Channel:
@@ -48,13 +100,14 @@ class Channel:
         on_message: Callable[[Line, Message], None],
         on_lost: Callable[[Line], None],
     ) -> None:
-        self._on_message = on_message
+        self.on_message = on_message
         self._on_lost = on_lost
         self._server: asyncio.Server | None = None
         self._token = secrets.token_hex(16)
         self._step = ""
         self._lines: dict[int, Line] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[Line] = set()
+        self._all_gone = asyncio.Event()
         self._beats: asyncio.Task[None] | None = None
 
     async def open(self, token_file: Path) -> int:
@@ -63,8 +116,9 @@ class Channel:
         fd = os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
             file.write(self._token)
-        self._server = await asyncio.start_server(
-            self._serve, sock=_listening_socket(), limit=MAX_LINE_BYTES
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Line(self), sock=_listening_socket(), backlog=_BACKLOG
         )
         self._beats = asyncio.create_task(self._beat())
         port: int = self._server.sockets[0].getsockname()[1]
@@ -74,20 +128,20 @@ class Channel:
         """End all connections."""
         if self._beats is not None:
             self._beats.cancel()
-        for line in self._lines.values():
-            line.writer.close()
         if self._server is not None:
             self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for line in list(self._open):
+            line.close()
+        while self._open:
+            self._all_gone.clear()
+            await self._all_gone.wait()
 
     def expect(self, step: str) -> None:
         """From now on only agents of this step may connect; others are dropped."""
         self._step = step
-        for line in self._lines.values():
-            line.writer.close()
-        self._lines = {}
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.close()
 
     @property
     def lines(self) -> dict[int, Line]:
@@ -95,13 +149,16 @@ class Channel:
         return self._lines
 
     def broadcast(self, message: Message) -> None:
+        data = encode(message)
         for line in self._lines.values():
-            line.send(message)
+            line.write(data)
 
-    def silent(self, limit_s: float) -> Iterator[Line]:
-        """Agents that have not been heard for longer than ``limit_s``."""
+    def silent(self, leaders_s: float, others_s: float) -> Iterator[Line]:
+        """Agents that have not been heard for so long; one leader on each node speaks for it."""
         now = time.monotonic()
-        return (line for line in list(self._lines.values()) if now - line.heard > limit_s)
+        for line in list(self._lines.values()):
+            if now - line.heard > (leaders_s if line.leads else others_s):
+                yield line
 
     def forgive_silence(self) -> None:
         """Begin to wait for every agent anew."""
@@ -113,59 +170,43 @@ class Channel:
         """Forget an agent that is held for lost."""
         if self._lines.get(line.task) is line:
             del self._lines[line.task]
-            line.writer.close()
+        line.close()
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
             self.broadcast({"type": "beat"})
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        line = await self._welcome(reader, writer)
-        if line is None:
-            writer.close()
-            return
-        try:
-            await self._read(line, reader)
-        finally:
-            known = self._lines.get(line.task) is line
-            self.drop(line)
-            if known:
-                self._on_lost(line)
+    # What the lines report
 
-    async def _welcome(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Line | None:
-        try:
-            hello = decode(await asyncio.wait_for(reader.readline(), HELLO_LIMIT_S))
-            right = hmac.compare_digest(text(hello, "token"), self._token)
-            if not right or text(hello, "step") != self._step:
-                return None
-            line = Line(
-                number(hello, "task"), text(hello, "node"), number(hello, "local_task"), writer
-            )
-        except (ValueError, TimeoutError, OSError):
-            return None  # not one of ours
+    def opened(self, line: Line) -> None:
+        self._open.add(line)
+
+    def welcome(self, line: Line, hello: Message) -> None:
+        """Let an agent in by its first message.
+
+        Raises:
+            ValueError: it is not one of ours.
+        """
+        right = hmac.compare_digest(text(hello, "token"), self._token)
+        if not right or text(hello, "step") != self._step:
+            raise ValueError("not an agent of this step")
+        line.named(number(hello, "task"), number(hello, "local_task"), text(hello, "node"))
         self._lines[line.task] = line
-        self._on_message(line, hello)
-        return line
 
-    async def _read(self, line: Line, reader: asyncio.StreamReader) -> None:
-        # A torn connection or a line that is no message ends it; the caller reports the loss.
-        with contextlib.suppress(ValueError, OSError):
-            while data := await reader.readline():
-                line.heard = time.monotonic()
-                self._on_message(line, decode(data))
+    def gone(self, line: Line) -> None:
+        self._open.discard(line)
+        if not self._open:
+            self._all_gone.set()
+        if self._lines.get(line.task) is line:
+            del self._lines[line.task]
+            self._on_lost(line)
 
 
 def _listening_socket() -> socket.socket:
     """One port for both families; asyncio would take a free port for each."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(
-            ("", 0), family=socket.AF_INET6, backlog=4096, dualstack_ipv6=True
+            ("", 0), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
         )
-    return socket.create_server(("", 0), backlog=4096)
+    return socket.create_server(("", 0), backlog=_BACKLOG)

@@ -8,6 +8,7 @@ section that a rank says it is in, such as a save or an evaluation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -46,6 +47,7 @@ class Pace:
     world_size: int
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _joined: set[int] = field(default_factory=set)
+    _at_step: Counter[int] = field(default_factory=Counter)  # ranks by their step
     _finished: set[int] = field(default_factory=set)
     _common: int = -1
     _moved: float = 0.0
@@ -55,6 +57,7 @@ class Pace:
         """A generation starts; nothing is known of its steps yet."""
         self._ranks.clear()
         self._joined.clear()
+        self._at_step.clear()
         self._finished.clear()
         self._common, self._moved, self._longest = -1, now, None
 
@@ -78,11 +81,17 @@ class Pace:
                 self._finished.add(rank)
 
     def _heard(self, rank: int, step: int, now: float) -> None:
+        known = self._ranks.get(rank)
+        if known is not None:
+            self._at_step[known.step] -= 1
+            if not self._at_step[known.step]:
+                del self._at_step[known.step]
         known = self._ranks.setdefault(rank, _Rank(step, now))
         known.step, known.heard = step, now
+        self._at_step[step] += 1
         if len(self._ranks) < self.world_size:
             return
-        common = min(each.step for each in self._ranks.values())
+        common = min(self._at_step)
         if common <= self._common:
             return
         if self._common >= 0:

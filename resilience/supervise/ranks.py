@@ -17,6 +17,8 @@ from ..decide.actions import StartRanks
 from ..decide.events import Event, RankExited, RankLost, RanksStarted, RanksStopped, StartFailed
 from ..messages import Message, number
 from ..run_folder import RunFolder
+from ..worker.beats import VARIABLE as BEAT_VARIABLE
+from ..worker.beats import beat_of_world
 from ..worker.program import tail
 from . import processes, script
 from .channel import Channel, Line
@@ -135,6 +137,7 @@ class Ranks:
             "RELIGHT_CHANNEL": f"{self._allocation.supervisor_host}:{self._port}",
             "RELIGHT_TOKEN_FILE": str(self._token_file),
             "RELIGHT_STEP": str(self._step),
+            BEAT_VARIABLE: str(beat_of_world(self._config.world_size)),
         }
         if self._config.program == "script":
             command = script.agent_command(self._allocation, self._port, env)
@@ -264,9 +267,11 @@ class Ranks:
 
     def look_for_silence(self) -> None:
         """Hold agents for lost that have not been heard for too long."""
-        for line in self._channel.silent(SILENT_LIMIT_S):
+        others_s = SILENT_LIMIT_S * beat_of_world(self._config.world_size)
+        for line in self._channel.silent(SILENT_LIMIT_S, others_s):
+            limit_s = SILENT_LIMIT_S if line.leads else others_s
             self._channel.drop(line)
-            self._lose(line.task, f"its agent was silent for {SILENT_LIMIT_S:.0f} s")
+            self._lose(line.task, f"its agent was silent for {limit_s:.0f} s")
 
     def forgive_silence(self) -> None:
         """Nobody could be heard for a while."""

@@ -34,10 +34,10 @@ from ..messages import (
     number,
     text,
 )
+from .beats import SHORT_S, beat_s
 from .program import Program, before_exec
 from .standby import PythonCommand, Standby
 
-BEAT_S: Final = 1.0
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
 # on by themselves, since others may have been started in their place.
 SILENCE_LIMIT_S: Final = 30.0
@@ -81,7 +81,7 @@ class Lines:
 class Agent:
     """One task's agent: a loop over the supervisor, the program's sockets, and signals."""
 
-    def __init__(self, supervisor: socket.socket) -> None:
+    def __init__(self, supervisor: socket.socket, *, leader: bool) -> None:
         self._supervisor = Lines(supervisor)
         # In the abstract namespace of unix(7): nothing is left behind, however the agent ends.
         address = self._address = f"@relight-{os.getpid()}-{secrets.token_hex(8)}"
@@ -95,6 +95,7 @@ class Agent:
         self._standby: Standby | None = None
         self._heard = time.monotonic()
         self._beaten = 0.0
+        self._beat_s = beat_s(os.environ, leader=leader)
         self._running = True
         self._reported: tuple[signal.Signals, ...] = _REPORTED_SIGNALS
         self._door = socket.socket(socket.AF_UNIX)
@@ -113,7 +114,7 @@ class Agent:
         self._tell(hello)
         while self._running:
             turned = time.monotonic()
-            for key, _ in self._selector.select(timeout=BEAT_S / 2):
+            for key, _ in self._selector.select(timeout=SHORT_S / 2):
                 key.data()
             if time.monotonic() - turned > PAUSED_S:
                 self._heard = time.monotonic()  # the job was suspended: the silence was our own
@@ -128,6 +129,7 @@ class Agent:
     # The supervisor
 
     def _tell(self, message: Message) -> None:
+        self._beaten = time.monotonic()  # whatever is said, the agent lives
         try:
             self._supervisor.connection.sendall(encode(message))
         except OSError:
@@ -270,8 +272,7 @@ class Agent:
 
     def _keep_time(self) -> None:
         now = time.monotonic()
-        if now - self._beaten >= BEAT_S:
-            self._beaten = now
+        if now - self._beaten >= self._beat_s:
             self._tell({"type": "beat"})
         if now > self._warm_up_at:
             self._warm_up_at = float("inf")
@@ -337,7 +338,7 @@ def main() -> int:
     try:
         with socket.create_connection((host, int(port)), timeout=30) as supervisor:
             supervisor.settimeout(None)
-            Agent(supervisor).run(hello)
+            Agent(supervisor, leader=local_task == 0).run(hello)
     except OSError as error:
         sys.stderr.write(f"relight agent {task} on {node}: no way to the supervisor: {error}\n")
         return 1

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
 from typing import Final
 
 from ..messages import number
+from .beats import LONG_S, beat_s
 from .boundary import Boundary
 from .line import Line
 from .signals import StopSignals
 
-_BEAT_S: Final = 1.0  # at most one beat in this time
-_SILENCE_S: Final = 5.0  # at least one in this, even if no step was done
+_TURN_S: Final = 1.0
 
 
 class Listener(threading.Thread):
@@ -32,6 +33,7 @@ class Listener(threading.Thread):
         self._signals = signals
         self._beaten_step = -1
         self._beaten_at_s = 0.0
+        self._beat_s = beat_s(os.environ, leader=False)
 
     def run(self) -> None:
         try:
@@ -51,7 +53,7 @@ class Listener(threading.Thread):
 
     def _turn(self) -> None:
         line, signals = self._line.fileno(), self._signals.fd
-        ready, _, _ = select.select([line, signals], [], [], _BEAT_S)
+        ready, _, _ = select.select([line, signals], [], [], _TURN_S)
         if signals in ready:
             for signal in self._signals.read():
                 self._line.send({"type": "signalled", "signal": signal.name})
@@ -86,7 +88,7 @@ class Listener(threading.Thread):
     def _beat(self, now_s: float) -> None:
         with self._changed:
             step, begun = self._boundary.done, self._boundary.begun
-        wait_s = _BEAT_S if step != self._beaten_step else _SILENCE_S
+        wait_s = self._beat_s if step != self._beaten_step else LONG_S
         if begun and now_s - self._beaten_at_s >= wait_s:
             self._line.send({"type": "beat", "step": step})
             self._beaten_step, self._beaten_at_s = step, now_s
