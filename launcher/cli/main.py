@@ -20,6 +20,7 @@ _VERBS: Final = {
     "status": "Say where a run stands, or list all runs.",
     "history": "Tell what happened to a run, and why.",
     "interval": "Show how often to save, and why.",
+    "simulate": "Say what node failures will cost, by the real decisions.",
     "replay": "Decide again what a run has decided, and compare.",
     "logs": "Print what a run's ranks have written.",
     "cancel": "End a run for good.",

@@ -90,4 +90,5 @@ class State:
 
     @property
     def healthy(self) -> tuple[str, ...]:
-        return tuple(node for node in self.nodes if node not in self.excluded_nodes)
+        avoided = set(self.excluded_nodes)
+        return tuple(node for node in self.nodes if node not in avoided)
