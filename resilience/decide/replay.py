@@ -85,7 +85,7 @@ def repeat(records: Sequence[Recorded], policy: Policy) -> Repetition:
         if record.kind == "event" and record.name == "AttemptStarted":
             due = []
         recomputed = due[0] if due else None
-        if record.kind != "note" and journaled != recomputed:
+        if journaled != recomputed:
             difference = Difference(
                 attempt=record.attempt,
                 time=record.time,
@@ -97,7 +97,7 @@ def repeat(records: Sequence[Recorded], policy: Policy) -> Repetition:
         if record.kind == "action":
             actions += 1
             due = due[1:]
-        elif record.kind == "event":
+        else:
             events += 1
             event = record
             state, orders = step(

@@ -35,6 +35,7 @@ from ..messages import (
     text,
 )
 from .beats import SHORT_S, beat_s
+from .beats import VARIABLE as BEAT_VARIABLE
 from .program import Program, before_exec
 from .standby import PythonCommand, Standby
 
@@ -51,7 +52,7 @@ _SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
 _OWN_VARIABLES: Final = frozenset(
     {
         "RELIGHT_CHANNEL", "RELIGHT_TOKEN_FILE", "RELIGHT_STEP",
-        "RELIGHT_TASK", "RELIGHT_LOCAL_TASK", "RELIGHT_NODE",
+        "RELIGHT_TASK", "RELIGHT_LOCAL_TASK", "RELIGHT_NODE", BEAT_VARIABLE,
     }
 )  # fmt: skip
 
