@@ -20,8 +20,12 @@ def find_sent(
     name: str,
     sleep: Callable[[float], None],
     pauses_s: tuple[float, ...] = PAUSES_S,
+    *,
+    shown_by: str | None = None,
 ) -> str | None:
     """The job that ``look`` finds after sbatch got no answer; None when it was not submitted.
+
+    ``shown_by`` is a command for people, for a job that does not have the name of its run.
 
     Raises:
         SubmissionUnknown: Slurm does not say, several times.
@@ -39,7 +43,8 @@ def find_sent(
         empty += 1
         if empty == _ENOUGH:
             return None
+    command = shown_by or f"squeue --me --name={name}"
     raise SubmissionUnknown(
-        f"Slurm does not say whether job {name} was submitted: sbatch got no answer, nor did "
-        f"squeue after it; `squeue --me --name={name}` shows the job once Slurm answers"
+        f"Slurm does not say whether {name} was submitted: sbatch got no answer, nor did "
+        f"squeue after it; `{command}` shows the job once Slurm answers"
     )

@@ -18,6 +18,7 @@ from .lookup import find_sent
 from .parse import parse_submission
 
 _TRIES: Final = 3
+_SHOWN_BY: Final = "squeue --me --format='%i %T %o'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,10 @@ def send(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> E
         ended, complaint = _run(words, script, on_job)
         if ended.job_id is not None or not is_no_answer(complaint):
             break
-        if job_id := find_sent(lambda: _job_of(script), script.parent.name, time.sleep):
+        job_id = find_sent(
+            lambda: _job_of(script), script.parent.name, time.sleep, shown_by=_SHOWN_BY
+        )
+        if job_id:
             on_job(job_id)
             sys.stdout.write(f"Submitted batch job {job_id}\n")
             return Ended(0, job_id)
