@@ -16,6 +16,7 @@ from relight.errors import UsageError
 from relight.resilience.config import RunConfig
 from relight.resilience.health.check import Candidate
 from relight.resilience.health.collect import read_reports
+from relight.resilience.health.pairs import Localisation, localise
 from relight.resilience.health.preflight import (
     ACTIVE_BUDGET_S,
     ACTIVE_NODES,
@@ -28,6 +29,7 @@ from relight.resilience.supervise.cluster import StepRequest
 from .clusters.slurm import commands
 from .clusters.slurm.client import SlurmClient
 from .defaults import with_defaults
+from .pairs import PairSteps
 from .plan import plan
 from .presence import read_facts
 from .report import Presence
@@ -83,14 +85,7 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
         UsageError: the run holds no nodes now.
         ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
     """
-    facts = read_facts(run)
-    if facts.cluster != "slurm" or facts.presence is not Presence.RUNNING or not facts.job_id:
-        raise UsageError(
-            f"run {run.run_id} holds no nodes now; `relight preflight` alone looks at this one"
-        )
-    nodes = SlurmClient().job(facts.job_id).nodes
-    out_dir = run.folder.root / "preflight" / str(time.time_ns())
-    out_dir.mkdir(parents=True)
+    job_id, nodes, out_dir = _held_nodes(run)
     program = (sys.executable, "-m", "relight.resilience.health.preflight")
     request = StepRequest(
         name="preflight",
@@ -102,7 +97,7 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
         output=out_dir / "step.log",
     )
     srun, *options = commands.step(request, None)
-    argv = [srun, f"--jobid={facts.job_id}", *options]
+    argv = [srun, f"--jobid={job_id}", *options]
     config = run.plan.config
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if active else 0.0) + _LAUNCH_S
     env = os.environ | {ACTIVE_NODES: ",".join(nodes) if active else ""}
@@ -112,3 +107,27 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
             yield Examination(config, limit_s, nodes, out_dir, process)
         finally:
             process.terminate()
+
+
+def examine_pairs(run: StoredRun) -> Localisation:
+    """All-reduce between the nodes of a run under Slurm, in pairs.
+
+    Raises:
+        UsageError: the run holds no nodes now.
+        ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
+    """
+    job_id, nodes, out_dir = _held_nodes(run)
+    return localise(nodes, PairSteps(job_id, out_dir).measure)
+
+
+def _held_nodes(run: StoredRun) -> tuple[str, tuple[str, ...], Path]:
+    """The run's job, its nodes, and a new folder for what they say."""
+    facts = read_facts(run)
+    if facts.cluster != "slurm" or facts.presence is not Presence.RUNNING or not facts.job_id:
+        raise UsageError(
+            f"run {run.run_id} holds no nodes now; `relight preflight` alone looks at this one"
+        )
+    nodes = SlurmClient().job(facts.job_id).nodes
+    out_dir = run.folder.root / "preflight" / str(time.time_ns())
+    out_dir.mkdir(parents=True)
+    return facts.job_id, nodes, out_dir

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from relight.errors import UsageError
 from relight.resilience.health.check import Check
 from relight.resilience.health.result import NodeReport, Outcome
 from relight.resilience.messages import EXIT_FAILED
@@ -26,11 +27,18 @@ _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
     help="Where checkpoints would go; the current directory by default.",
 )
 @click.option("--active", is_flag=True, help="Make the nodes work too: it takes a minute or so.")
+@click.option("--pairs", is_flag=True, help="Test the network between RUN's nodes instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str | None, as_list: bool, directory: Path, active: bool, as_json: bool) -> None:
+def command(
+    run: str | None, as_list: bool, directory: Path, active: bool, pairs: bool, as_json: bool
+) -> None:
     """Look at the nodes that RUN holds now, or at this machine; exit 1 when something is bad."""
     if as_list:
         _list(as_json)
+    elif pairs:
+        if run is None:
+            raise UsageError("--pairs needs a RUN, whose nodes are tested")
+        _pairs_of(run, as_json)
     elif run is None:
         _here(directory, active, as_json)
     else:
@@ -109,6 +117,24 @@ def _nodes_of(run: str, active: bool, as_json: bool) -> None:
             click.echo(f"FAIL_NODE {node}: {evidence}")
     failed = bool(judgement.bad or judgement.job_fault)
     click.get_current_context().exit(EXIT_FAILED if failed else 0)
+
+
+def _pairs_of(run: str, as_json: bool) -> None:
+    from ..preflight import examine_pairs
+
+    found = examine_pairs(find_run(run))
+    if as_json:
+        rates = {"+".join(pair): rate for pair, rate in found.rates.items()}
+        click.echo(json.dumps({"bad": found.bad, "unclear": found.unclear, "rates": rates}))
+    else:
+        for (one, other), rate in found.rates.items():
+            said = "did not end" if rate is None else f"{rate:.2f} GB/s"
+            click.echo(f"{one} and {other}: {said}")
+        for node, evidence in found.bad.items():
+            click.echo(f"FAIL_NODE {node}: {evidence}")
+        if found.unclear:
+            click.echo(f"unclear, no good partner is left to ask: {', '.join(found.unclear)}")
+    click.get_current_context().exit(EXIT_FAILED if found.bad else 0)
 
 
 def _line(report: NodeReport) -> str:

@@ -57,3 +57,19 @@ def test_a_node_in_the_ledger_is_tested_and_released(site: Site) -> None:
     assert run.finish()["state"] == "COMPLETED", run.story()
     assert "n1" in run.nodes()
     assert ledger(site) == {}
+
+
+def test_nodes_of_a_live_run_are_looked_at_by_hand(site: Site) -> None:
+    resources = {"nodes": 3, "tasks_per_node": 1, "memory": "1GB", "time": "0:20:00"}
+    run = Run.submit(site, heat(steps=100_000, resources=resources))
+    run.wait_for_checkpoint(10)
+    answer = json.loads(site.user(str(RELIGHT), "preflight", run.run_id, "--json"))
+    assert answer["bad"] == {}
+    assert set(answer["nodes"]) == set(run.nodes())
+    for report in answer["nodes"].values():
+        reached = [r for r in report["results"] if r["check"] == "peers"]
+        assert reached[0]["evidence"] == "2 answered"
+    pairs = json.loads(site.user(str(RELIGHT), "preflight", run.run_id, "--pairs", "--json"))
+    assert (pairs["bad"], pairs["unclear"]) == ({}, [])
+    assert len(pairs["rates"]) == 2
+    assert all(pairs["rates"].values())

@@ -106,3 +106,15 @@ def test_a_run_that_holds_no_nodes(relight: Relight, tmp_path: Path, fake: Path)
     run = submit(relight, tmp_path, "true")
     (fake / "squeue.out").write_text("4242|PENDING|Resources\n")
     assert "holds no nodes now" in relight("preflight", run, code=2).stderr
+
+
+def test_pairs_need_a_run(relight: Relight) -> None:
+    assert "--pairs needs a RUN" in relight("preflight", "--pairs", code=2).stderr
+
+
+def test_the_network_between_the_nodes_of_a_run(relight: Relight, tmp_path: Path) -> None:
+    run = submit(relight, tmp_path, "true")
+    (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexit 1\n")
+    answer = json.loads(relight("preflight", run, "--pairs", "--json").stdout)
+    assert answer == {"bad": {}, "unclear": ["n1", "n2"], "rates": {"n1+n2": None}}
+    assert "unclear" in relight("preflight", run, "--pairs").stdout
