@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 
@@ -23,7 +24,10 @@ def check_temporary(candidate: Candidate) -> Finding:
             os.fsync(probe.fileno())
         space = os.statvfs(directory)
     except OSError as error:
-        return judge_error(error, f"cannot write in {directory}")
+        finding = judge_error(error, f"cannot write in {directory}")
+        if finding.outcome is Outcome.FAIL_JOB:  # the program may need no such directory
+            return dataclasses.replace(finding, outcome=Outcome.WARN)
+        return finding
     free = space.f_bavail / space.f_blocks if space.f_blocks else 1.0
     return Finding(
         Outcome.WARN if free < candidate.limit(FREE) else Outcome.PASS,

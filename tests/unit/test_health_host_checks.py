@@ -204,6 +204,9 @@ def test_temporary(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert TEMPORARY.run(look({}, **full)).outcome is WARN
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     assert TEMPORARY.run(look({})).outcome is UNKNOWN
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "file"))
+    assert TEMPORARY.run(look({})).outcome is WARN
 
 
 LFS_DF = """\
