@@ -47,7 +47,7 @@ def come_back(state: State, policy: Policy, now: float) -> Decision:
 def start(state: State, policy: Policy, now: float, reason: str, delay_s: float = 0.0) -> Decision:
     """Start ranks on healthy nodes of the allocation; ask for others when they do not suffice."""
     if len(state.healthy) < policy.nodes:
-        lacking = f"{len(state.healthy)} healthy nodes of {policy.nodes} needed"
+        lacking = f"healthy nodes: {len(state.healthy)}, needed: {policy.nodes}"
         return move(state, policy, now, f"{lacking}; {_reasons(state)}")
     active = state.healthy[: policy.nodes]
     generation = state.generation + 1
