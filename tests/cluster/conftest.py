@@ -13,12 +13,10 @@ UNDISTURBED: dict[str, str] = {}  # it depends on the program alone, not on the 
 Program = Callable[..., Spec]
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/cluster/" in str(item.path):
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.xdist_group("cluster"))  # there is one cluster
 
 
 def _running(*options: str) -> Iterator[Site]:
