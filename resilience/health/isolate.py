@@ -34,6 +34,7 @@ class _Child:
     pipe: int
     started: float
     deadline: float
+    cut_short: bool  # by the budget of all checks, before its own time was over
     said: bytes = b""
     ended: bool = False
 
@@ -79,7 +80,8 @@ def _start(check: Check, candidate: Candidate, limit_s: float) -> _Child:
         _answer(check, candidate, writer)
     os.close(writer)
     _own_group(pid)
-    return _Child(check, pid, reader, started, started + min(check.timeout_s, limit_s))
+    deadline = started + min(check.timeout_s, limit_s)
+    return _Child(check, pid, reader, started, deadline, cut_short=limit_s < check.timeout_s)
 
 
 def _own_group(pid: int) -> None:
@@ -132,8 +134,8 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
     try:
         finding = _parse(child.said)
     except (ValueError, TypeError, KeyError):
-        full_time = child.deadline - child.started >= child.check.timeout_s
-        outcome = child.check.silence if hangs and full_time else Outcome.UNKNOWN
+        its_own_time = hangs and not child.cut_short
+        outcome = child.check.silence if its_own_time else Outcome.UNKNOWN
         finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}")
     return CheckResult(
         check=child.check.name,
