@@ -107,6 +107,18 @@ def test_sbatch_refuses(relight: Relight, tmp_path: Path, home: Path, fake: Path
     assert result.stderr.count(reason) == 1
 
 
+def test_slurm_commands_without_a_cluster(
+    relight: Relight, tmp_path: Path, home: Path, fake: Path
+) -> None:
+    (fake / "sbatch.err").write_text(
+        "sbatch: error: fetch_config: DNS SRV lookup failed\n"
+        "sbatch: fatal: Could not establish a configuration source\n"
+    )
+    (fake / "sbatch.rc").write_text("1")
+    result = relight("submit", spec(tmp_path))
+    assert_refused(result, home, "they find no cluster", "nothing was submitted")
+
+
 def test_submit(relight: Relight, tmp_path: Path, home: Path, fake: Path) -> None:
     (fake / "sbatch.out").write_text("Submitted batch job 42\n")
     result = relight("submit", spec(tmp_path), "--json")

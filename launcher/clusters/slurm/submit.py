@@ -20,6 +20,8 @@ from .client import SlurmClient, SlurmMissing, is_no_answer, me, without_job_var
 from .lookup import PAUSES_S, SubmissionUnknown, find_sent
 
 _TRIES: Final = 4
+# What sbatch says before it talks to anybody (22.05): here, that is no passing trouble.
+_NO_CLUSTER: Final = "Could not establish a configuration source"
 
 
 class SubmissionRefused(UsageError):
@@ -74,6 +76,12 @@ def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = PAUSES_S) -> str:
             answer = str(error)
         except FailedJobError as error:
             answer = str(error).strip()
+            if _NO_CLUSTER in answer:
+                raise SlurmMissing(
+                    "Slurm's commands are here, but they find no cluster: no slurm.conf, and no "
+                    "controller in the DNS; nothing was submitted; use `relight run` to run "
+                    "without Slurm"
+                ) from error
             if not is_no_answer(answer):
                 raise SubmissionRefused(_refusal(answer)) from error
         if found := _already_there(plan, pauses_s):
