@@ -66,13 +66,13 @@ def test_power_loss_of_the_batch_host(site: Site, undisturbed: Undisturbed) -> N
 
 
 def test_time_limit_several_times_over(site: Site, undisturbed: Undisturbed) -> None:
-    """One minute is the shortest limit that Slurm knows; the programs need more than two."""
+    """One minute is the shortest limit that Slurm knows; half of it is kept for the save."""
     digests = {program: undisturbed(site, program) for program in (heat, lm)}
     resources = {"nodes": 2, "tasks_per_node": 2, "memory": "1GB", "time": "0:01:00"}
-    checkpoint = {"interval": "10 steps", "lead": "20s"}
+    checkpoint = {"interval": "10 steps", "lead": "30s"}
     runs = {
-        heat: Run.submit(site, heat(step_time_s=0.75, resources=resources, checkpoint=checkpoint)),
-        lm: Run.submit(site, lm(step_time_s=2.0, resources=resources, checkpoint=checkpoint)),
+        heat: Run.submit(site, heat(step_time_s=0.55, resources=resources, checkpoint=checkpoint)),
+        lm: Run.submit(site, lm(step_time_s=1.4, resources=resources, checkpoint=checkpoint)),
     }
     for program, run in runs.items():
         assert_survived(run, digests[program], limit_s=400)
