@@ -18,7 +18,7 @@ supervisor → agent
                    null it is a batch script, and does not find the variables ``without_env``: it
                    writes where the agent does, and signals reach it
     ``signal``     signal: send it to the batch script's process, and to that only
-    ``stop``       generation, signal, grace_s: end the program's process group
+    ``stop``       generation, signal: send it to the program's process group
     ``stacks``     generation: let the programs print their stacks
     ``rank``       body: to be relayed to the program
     ``quit``       nothing: end, after the program has ended
