@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import cluster, packages, user
+from . import apart, cluster, packages, user
 from .config import MAX_NODES, USER, Layout, Settings, user_environment
 from .state import locked, require
 from .system import ClusterError
@@ -25,14 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if os.geteuid() != 0 and options.command not in ("env", "status"):
             raise ClusterError("this must be run as root", 2)
-        _dispatch(options, Layout())
+        return _dispatch(options, Layout())
     except ClusterError as error:
         print(f"minicluster: {error}", file=sys.stderr)
         return error.code
-    return 0
 
 
-def _dispatch(options: argparse.Namespace, layout: Layout) -> None:
+def _dispatch(options: argparse.Namespace, layout: Layout) -> int:
     match options.command:
         case "up":
             _up(options, layout)
@@ -55,6 +54,11 @@ def _dispatch(options: argparse.Namespace, layout: Layout) -> None:
                 print(f"export {name}={shlex.quote(value)}")
         case "run":
             user.run(options.argv, require(layout).settings, layout)
+        case "apart":
+            return apart.run(options.argv, layout)
+        case "first":
+            return apart.first(options.argv)
+    return 0
 
 
 def _up(options: argparse.Namespace, layout: Layout) -> None:
@@ -95,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="say what runs")
     commands.add_parser("env", help="print shell exports")
     run = commands.add_parser("run", help="run a command as the ordinary user on the controller")
-    run.add_argument("argv", nargs="+", metavar="CMD", help="after a --")
+    away = commands.add_parser("apart", help="run a command where a second cluster can be up")
+    for parser_of_a_command in (run, away, commands.add_parser("first")):
+        parser_of_a_command.add_argument("argv", nargs="+", metavar="CMD", help="after a --")
     return parser
 
 

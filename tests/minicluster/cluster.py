@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import stat
+from pathlib import Path
 
 from . import daemons, hosts, network, user
 from .config import (
@@ -46,7 +48,17 @@ def down(layout: Layout) -> None:
     network.remove_names()
     user.remove()
     if layout.root.exists():
-        shutil.rmtree(layout.root)
+        _remove(layout.root)
+
+
+def _remove(root: Path) -> None:
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    try:
+        root.rmdir()
+    except OSError as error:
+        if error.errno != errno.EBUSY:  # the command `apart` has mounted it, and removes it
+            raise
 
 
 def _build(settings: Settings, layout: Layout) -> None:
@@ -84,7 +96,7 @@ def _wait_idle(state: State) -> None:
 
 def _write_files(settings: Settings, layout: Layout) -> None:
     for folder in (layout.root, layout.etc, layout.logs, layout.spool, layout.gpus):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=folder == layout.root)
         folder.chmod(0o755)
     layout.hosts.mkdir(mode=0o700)  # one host must not see another's /tmp
     for index in range(settings.gpus):
