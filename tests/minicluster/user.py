@@ -20,7 +20,8 @@ def create(layout: Layout) -> int:
     """Make the user, with a home and a shared folder that all hosts see; give the user's id."""
     call(
         [
-            *("useradd", "--comment", USER_COMMENT, "--shell", "/bin/bash"),
+            *("useradd", "--uid", str(_uid()), "--user-group"),
+            *("--comment", USER_COMMENT, "--shell", "/bin/bash"),
             *("--home-dir", str(layout.home), "--create-home", USER),
         ]
     )
@@ -55,6 +56,11 @@ def run(argv: list[str], settings: Settings, layout: Layout) -> NoReturn:
     as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
     command = on_controller([*as_user, "sh", "-c", _ENTER, "sh", str(Path.cwd()), *argv])
     os.execvpe(command[0], command, env)
+
+
+def _uid() -> int:
+    """An id of this network namespace alone: `remove` must not end another cluster's jobs."""
+    return 20_000 + Path("/proc/self/ns/net").stat().st_ino % 30_000
 
 
 def _entry() -> pwd.struct_passwd | None:
