@@ -80,9 +80,10 @@ def test_train_lm_continues_after_sigterm(tmp_path: Path) -> None:
     disturbed = tmp_path / "disturbed"
     code = interrupt([*command, "--step-time=0.1"], disturbed, "3 steps", "step 4", signal.SIGTERM)
     assert code == 75
+    saved = newest_step(disturbed)
     rest = finish(command, disturbed, "3 steps")
     assert rest == expected[-len(rest) :]  # every loss, and the digest
-    assert 2 <= len(rest) <= 4
+    assert first_step(rest) >= saved
 
 
 def test_four_ranks_of_train_lm_continue_after_sigkill(tmp_path: Path) -> None:
@@ -90,9 +91,21 @@ def test_four_ranks_of_train_lm_continue_after_sigkill(tmp_path: Path) -> None:
     expected = finish(command, tmp_path / "undisturbed", "3 steps")
     disturbed = tmp_path / "disturbed"
     interrupt([*command, "--step-time=0.1"], disturbed, "3 steps", "step 4", signal.SIGKILL)
+    saved = newest_step(disturbed)
     rest = finish(command, disturbed, "3 steps")
     assert rest == expected[-len(rest) :]
-    assert len(rest) == 6  # steps 3 to 7, and the digest
+    assert first_step(rest) >= saved
+
+
+def newest_step(directory: Path) -> int:
+    """The step of the last manifest; the next start may commit a later one that lacks only that."""
+    newest = newest_valid(directory)
+    assert newest is not None
+    return newest.step
+
+
+def first_step(lines: Sequence[str]) -> int:
+    return int(lines[0].split()[1])
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
@@ -101,6 +114,7 @@ def test_four_ranks_of_heat_continue_after_sigkill(tmp_path: Path) -> None:
     command = [*MPIRUN, *HEAT]
     disturbed = tmp_path / "disturbed"
     interrupt([*command, "--step-time=0.02"], disturbed, "20 steps", "step 30", signal.SIGKILL)
+    saved = newest_step(disturbed)
     rest = finish(command, disturbed, "20 steps")
-    assert rest[0] == "step 20"
+    assert first_step(rest) >= saved
     assert rest[-1] == expected[-1]
