@@ -128,6 +128,19 @@ class PartsUnfit(RelightError):
         self.reason = reason
 
 
+class RanksDiffer(RelightError):
+    """A value is another one on each rank, so another number of ranks cannot share it out."""
+
+    def __init__(self, key: str, ranks: tuple[int, int], saved: int, wanted: int) -> None:
+        super().__init__(
+            f"{key} cannot be given to {wanted} ranks: of the {saved} that saved it, ranks "
+            f"{ranks[0]} and {ranks[1]} have different values. Run with {saved} ranks, or protect "
+            "it as relight.Part when it is a piece of a larger array, as relight.Replicated when "
+            "that of any rank will do, as relight.PerRank when each rank shall keep its own."
+        )
+        self.key = key
+
+
 class SaveIncomplete(RelightError):
     """The shards of a step do not make a whole checkpoint, so it was not committed."""
 

@@ -99,6 +99,10 @@ class Shard:
         for number in range(blocks.count(run.size_bytes, self.index.block_bytes)):
             yield _Block(run, number, self._digests[first + number])
 
+    def digests_of(self, run: Run) -> bytes:
+        """Those of its blocks, in order."""
+        return b"".join(block.digest for block in self._blocks(run))
+
     def structure_damage(self) -> Damage | None:
         """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
         extents = [(run.at, run.size_bytes) for run in self.index.runs()]

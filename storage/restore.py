@@ -38,7 +38,7 @@ def load_shard(
         raise WorldChanged(manifest.world_size, f"{world_size} ranks")
     if not 0 <= rank < manifest.world_size:
         raise WorldChanged(manifest.world_size, f"rank {rank}")
-    with Shards(directory, manifest) as shards, _understood(shards, rank):
+    with Shards(directory, manifest) as shards, understood(shards, rank):
         arrays = shards.all_arrays(rank)
         tree = shards.index(rank).tree
         if shards.index(rank).borrows:
@@ -70,10 +70,16 @@ def load_state(
     """
     if wanted is None and world_size == manifest.world_size:
         return load_shard(directory, manifest, rank, world_size)
+    return load_cut(directory, manifest, rank, None if wanted is None else dict(_boxes(wanted)))
+
+
+def load_cut(
+    directory: Path, manifest: Manifest, rank: int, boxes: Mapping[Key, Box] | None
+) -> State:
+    """Like `load_state`, with the wanted boxes by their keys; None for all parts, whole."""
     source = rank % manifest.world_size
-    with Shards(directory, manifest) as shards, _understood(shards, source):
+    with Shards(directory, manifest) as shards, understood(shards, source):
         parts = parts_of({one: shards.index(one) for one in range(manifest.world_size)})
-        boxes = None if wanted is None else dict(_boxes(wanted))
         collected = _Collected(shards, source, [])
         tree = collected.with_parts(shards.index(source).tree, parts, boxes)
         state = cast(State, rebuild(tree, collected.arrays))
@@ -117,9 +123,7 @@ class _Collected:
 
     def _at(self, key: Key, node: Json) -> Json:
         """An array that is no part, of this rank or of the one that has saved it for all."""
-        found = _node(node)
-        rank = found.get("written_by", self._rank)
-        number = found["array"] if "array" in found else self._shards.number_of(rank, key)
+        rank, number = self._shards.holder(self._rank, key, _node(node))
         return self._number((rank, number), lambda: self._shards.array(rank, number))
 
     def _number(self, identity: object, load: Callable[[], object]) -> Json:
@@ -179,7 +183,8 @@ def _node(node: Json) -> Mapping[str, int]:
 
 
 @contextmanager
-def _understood(shards: Shards, rank: int) -> Iterator[None]:
+def understood(shards: Shards, rank: int) -> Iterator[None]:
+    """What is wrong with a sound index is damage too. Raises CheckpointDamaged."""
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import content
+from . import blocks, content
 from .errors import PartsUnfit
 from .index import Index, Run
 from .keys import Path as Key
@@ -77,11 +78,22 @@ class Shards:
             raise PartsUnfit("/".join(key), f"rank {rank}, whose share it was, has not saved it")
         return self._keys[rank][key]
 
+    def fingerprint(self, rank: int, number: int) -> bytes:
+        """Equal for arrays of equal bytes, none of which is read where they have digests."""
+        if self.form(rank, number).size_bytes < self.index(rank).packed_below_bytes:
+            size_bytes = self.form(rank, number).size_bytes
+            return blocks.digest(self.bytes_of(rank, number, 0, size_bytes).data)
+        return self[rank].digests_of(self._place(rank, number)[0])
+
+    def holder(self, rank: int, key: Key, node: Mapping[str, int]) -> tuple[int, int]:
+        """Whose shard has an array of a rank's tree, and as which number. Raises PartsUnfit."""
+        if "array" in node:
+            return rank, node["array"]
+        return node["written_by"], self.number_of(node["written_by"], key)
+
     def bytes_of(self, rank: int, number: int, start: int, stop: int) -> Buffer:
         """Bytes start to stop of an array; no more than the blocks around them is read."""
-        if rank not in self._places:
-            self._places[rank] = self.index(rank).places()
-        run, base = self._places[rank][number]
+        run, base = self._place(rank, number)
         if run.array is None:
             return self._pack(rank, run)[base + start : base + stop]
         size = self.index(rank).block_bytes
@@ -90,6 +102,11 @@ class Shards:
         data = in_pages(end - begin)
         self[rank].fill_blocks(run, first, data.data)
         return data[start - begin : stop - begin]
+
+    def _place(self, rank: int, number: int) -> tuple[Run, int]:
+        if rank not in self._places:
+            self._places[rank] = self.index(rank).places()
+        return self._places[rank][number]
 
     def _pack(self, rank: int, run: Run) -> Buffer:
         if rank not in self._packs:

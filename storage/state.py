@@ -31,7 +31,6 @@ _INLINE_BYTES = 256
 _MOST_NESTED = 50
 _KEYS = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset)
 _NO_PARTS = (Part, Replicated, np.generic, bytes)
-_NO_PARTS = (Part, Replicated, np.generic, bytes)
 _Encode = Callable[..., Json]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-import torch
 import xxhash
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -12,7 +11,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from .boxes import Part
 
 
-def is_dtensor(value: torch.Tensor) -> TypeGuard[DTensor]:
+def is_dtensor(value: object) -> TypeGuard[DTensor]:
     return isinstance(value, DTensor)
 
 
@@ -21,18 +20,9 @@ def take_apart(value: DTensor, key: str) -> tuple[Part, int]:
 
     Raises ValueError for sums that are not finished and other placements.
     """
-    for placement in value.placements:
-        if not isinstance(placement, Shard | Replicate) or type(placement) not in (
-            Shard,
-            Replicate,
-        ):
-            raise ValueError(f"tensors placed as {placement} are not supported")
+    part = part_of(value)
     coordinate = value.device_mesh.get_coordinate()
-    if coordinate is None:
-        raise ValueError("this rank is not in the device mesh of the tensor")
-    _, offset = compute_local_shape_and_global_offset(
-        value.shape, value.device_mesh, value.placements
-    )
+    assert coordinate is not None  # or there were no part
     holders = (
         value.device_mesh.mesh[
             tuple(
@@ -44,7 +34,23 @@ def take_apart(value: DTensor, key: str) -> tuple[Part, int]:
         .tolist()
     )
     writer = holders[xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass")) % len(holders)]
+    return part, writer
+
+
+def part_of(value: DTensor) -> Part:
+    """What lies on this rank. Raises ValueError as `take_apart` does."""
+    for placement in value.placements:
+        if not isinstance(placement, Shard | Replicate) or type(placement) not in (
+            Shard,
+            Replicate,
+        ):
+            raise ValueError(f"tensors placed as {placement} are not supported")
+    if value.device_mesh.get_coordinate() is None:
+        raise ValueError("this rank is not in the device mesh of the tensor")
+    _, offset = compute_local_shape_and_global_offset(
+        value.shape, value.device_mesh, value.placements
+    )
     local = value.to_local()
     # An empty part's offset may lie past the end, by torch's count.
     begin = tuple(min(start, whole) for start, whole in zip(offset, value.shape, strict=True))
-    return Part(local, tuple(value.shape), begin), writer
+    return Part(local, tuple(value.shape), begin)

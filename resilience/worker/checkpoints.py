@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from relight.errors import RelightError
-from relight.storage.checkpointer import CheckpointDamaged, SaveFailed, load_shard
+from relight.storage.checkpointer import CheckpointDamaged, SaveFailed
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.errors import ManifestDamaged
 from relight.storage.layout import Incarnation, manifest_path, step_of
 from relight.storage.manifest import Manifest
+from relight.storage.needs import Needs
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
+from relight.storage.resize import load_for
 from relight.storage.retention import Keep
 
 from ..messages import EXIT_FAILED
@@ -43,10 +45,11 @@ class ReceiptsMissing(RelightError):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The state before ``step``."""
+    """The state before ``step``; ``missing`` are the keys under which this rank has saved none."""
 
     step: int
     state: Mapping[str, object]
+    missing: frozenset[tuple[str, ...]]
 
 
 class Checkpoints(Protocol):
@@ -56,8 +59,11 @@ class Checkpoints(Protocol):
     def saving(self) -> Saving:
         """Whether and how the last save went."""
 
-    def restore(self) -> Restored | None:
-        """The state to go on from; None to start from scratch."""
+    def restore(self, needs: Callable[[], Needs]) -> Restored | None:
+        """The state to go on from; None to start from scratch.
+
+        ``needs`` is asked only when there is something to restore. Raises RanksDiffer, PartsUnfit.
+        """
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
         """Takes the state of this moment; False when saving it failed, which it has reported."""
@@ -69,7 +75,7 @@ class NoCheckpoints:
     def __init__(self) -> None:
         self.saving: Saving = WhileWaiting()
 
-    def restore(self) -> Restored | None:
+    def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         return None
 
     def save(self, step: int, state: Mapping[str, object]) -> bool:
@@ -87,10 +93,10 @@ class SupervisedCheckpoints:
         self._line = line
         self.saving = _way_of_saving(environment, world)
 
-    def restore(self) -> Restored | None:
+    def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         try:
             manifest = self._chosen()
-            return _read(self._directory, manifest, self._world) if manifest else None
+            return _read(self._directory, manifest, self._world, needs) if manifest else None
         except (CheckpointDamaged, ManifestDamaged, FileNotFoundError) as error:
             step = step_of(Path(self._choice or "").parent.name)
             self._line.send({"type": "restore_failed", "step": step, "reason": str(error)})
@@ -131,7 +137,7 @@ class OwnCheckpoints:
         self._incarnation = Incarnation("unnamed", 0)
         self.saving = _way_of_saving(environment, world)
 
-    def restore(self) -> Restored | None:
+    def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         name = f"own-{int(time.time())}-{secrets.token_hex(4)}"
         self._incarnation = Incarnation(self._gather_all(name)[0], 0)
         if self._world.rank == 0:
@@ -141,7 +147,7 @@ class OwnCheckpoints:
             manifest = self._choose()
             if manifest is None:
                 return None
-            restored, fault = self._load(manifest)
+            restored, fault = self._load(manifest, needs)
             faults = [word for word in self._gather_all(fault) if word]
             if not faults:
                 return restored
@@ -172,9 +178,9 @@ class OwnCheckpoints:
             return None
         return Manifest.parse(manifest_path(self._directory, int(step)).read_bytes())
 
-    def _load(self, manifest: Manifest) -> tuple[Restored | None, str]:
+    def _load(self, manifest: Manifest, needs: Callable[[], Needs]) -> tuple[Restored | None, str]:
         try:
-            return _read(self._directory, manifest, self._world), ""
+            return _read(self._directory, manifest, self._world, needs), ""
         except CheckpointDamaged as error:
             _tell(self._world, str(error))
             return None, str(error)
@@ -210,8 +216,11 @@ def _way_of_saving(environment: Environment, world: World) -> Saving:
         return WhileWaiting()
 
 
-def _read(directory: Path, manifest: Manifest, world: World) -> Restored:
-    return Restored(manifest.step, load_shard(directory, manifest, world.rank, world.size))
+def _read(
+    directory: Path, manifest: Manifest, world: World, needs: Callable[[], Needs]
+) -> Restored:
+    loaded = load_for(directory, manifest, world.rank, world.size, needs())
+    return Restored(manifest.step, loaded.state, loaded.missing)
 
 
 def _tell(world: World, text: str) -> None:

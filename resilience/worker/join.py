@@ -120,6 +120,8 @@ class Run:
         Raises:
             StepsRefused: a second call, or ``total`` is negative.
             RestoreMismatch: the checkpoint does not fit the protected objects.
+            RanksDiffer, PartsUnfit: it was saved by another number of ranks, and does not tell how
+                these ones are to share it.
         """
         if self._started:
             raise StepsRefused("run.steps() can be used once in a process; join() again for more")
@@ -181,11 +183,11 @@ class Run:
 
     def _begin(self) -> int:
         self._checkpoints = self._open_checkpoints()
-        restored = self._checkpoints.restore()
+        restored = self._checkpoints.restore(self._state.needs)
         step = 0
         if restored is not None:
             step = restored.step
-            self._state.load(restored.state)
+            self._state.load(restored.state, restored.missing)
         with self._changed:
             now_s = time.monotonic()
             asks = self._boundary.begin(step, now_s, restored=restored is not None)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
+from relight.storage.boxes import Part, Replicated
+
 from .errors import ProtectRefused, RestoreMismatch
+from .sharded import as_spread, give_state
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,12 +30,28 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: Mapping[str, object], /) -> object: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PerRank:
+    """Given to ``protect``: each rank has a value of its own, also when their number changes.
+
+    Rank r gets what rank r saved; a rank that was not there keeps what the program has given it.
+    """
+
+    value: object
+
+
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """One object, seen as a state that can be captured and restored."""
+    """One object, seen as a state that can be captured and restored.
+
+    ``random``: whether random numbers come of it. ``outline``: what it will have in its state, of
+    this rank, while it may still be without.
+    """
 
     capture: Callable[[], object]
     restore: Callable[[object], None]
+    random: bool = False
+    outline: Callable[[], object] | None = None
 
 
 def protect_object(name: str, thing: object) -> Protected:
@@ -41,7 +60,7 @@ def protect_object(name: str, thing: object) -> Protected:
     Raises:
         ProtectRefused: it is of no kind that can be restored in place.
     """
-    for kind in (_stateful, _container, _numpy, _torch):
+    for kind in (_part, _replicated, _stateful, _container, _numpy, _torch):
         protected = kind(name, thing)
         if protected is not None:
             return protected
@@ -52,14 +71,33 @@ def protect_object(name: str, thing: object) -> Protected:
     )
 
 
+def _part(name: str, thing: object) -> Protected | None:
+    if not isinstance(thing, Part):
+        return None
+    array = protect_object(name, thing.array)
+    return Protected(lambda: thing, array.restore)
+
+
+def _replicated(name: str, thing: object) -> Protected | None:
+    if not isinstance(thing, Replicated):
+        return None
+    inner = protect_object(name, thing.value)
+    return replace(inner, capture=lambda: Replicated(inner.capture()))
+
+
 def _stateful(name: str, thing: object) -> Protected | None:
     if not isinstance(thing, Stateful):
         return None
 
-    def restore(state: object) -> None:
-        thing.load_state_dict(_expect(name, state, dict))
+    def outline() -> object:
+        give_state(thing)
+        return thing.state_dict()
 
-    return Protected(thing.state_dict, restore)
+    def restore(state: object) -> None:
+        saved = _expect(name, state, dict)
+        thing.load_state_dict(_expect(name, as_spread(saved, thing.state_dict()), dict))
+
+    return Protected(thing.state_dict, restore, outline=outline)
 
 
 def _container(name: str, thing: object) -> Protected | None:
@@ -95,7 +133,9 @@ def _numpy(name: str, thing: object) -> Protected | None:
 
     if isinstance(thing, np.random.Generator):
         return Protected(
-            lambda: thing.bit_generator.state, lambda state: _reseed(name, thing, state)
+            lambda: thing.bit_generator.state,
+            lambda state: _reseed(name, thing, state),
+            random=True,
         )
     if not isinstance(thing, np.ndarray):
         return None
@@ -122,7 +162,9 @@ def _torch(name: str, thing: object) -> Protected | None:
     import torch
 
     if isinstance(thing, torch.Generator):
-        return Protected(thing.get_state, lambda state: _set_generator(name, thing, state))
+        return Protected(
+            thing.get_state, lambda state: _set_generator(name, thing, state), random=True
+        )
     if isinstance(thing, torch.Tensor):
         return Protected(lambda: thing, lambda state: _copy_tensor(name, thing, state))
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 from .errors import RestoreMismatch
 
@@ -78,3 +79,4 @@ _RESTORE = {
     "torch": _restore_torch,
     "cuda": _restore_cuda,
 }
+RNG_NAMES: Final = frozenset(_RESTORE)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+from relight.storage.boxes import Replicated
+from relight.storage.needs import Needs, pieces_of
 
 from .errors import ProtectRefused, RestoreMismatch
-from .protected import Protected, protect_object
-from .rng import capture_rng, restore_rng
+from .protected import PerRank, Protected, protect_object
+from .rng import RNG_NAMES, capture_rng, restore_rng
 from .values import Values, is_plain
 
 
@@ -16,6 +19,8 @@ class ProgramState:
     def __init__(self, *, rng: bool) -> None:
         self.values = Values()
         self._objects: dict[str, Protected] = {}
+        self._per_rank = {("rng", name) for name in RNG_NAMES}
+        self._any_rank: set[tuple[str, str]] = set()
         self._rng = rng
 
     def add(self, name: str, thing: object) -> None:
@@ -26,10 +31,19 @@ class ProgramState:
         """
         if name in self._objects or name in self.values:
             raise ProtectRefused(f"{name} is protected already: give every object its own name")
-        if is_plain(thing):
-            self.values.register(name, thing)
+        value = thing.value if isinstance(thing, PerRank | Replicated) else thing
+        if is_plain(value):
+            key = ("values", name)
+            self.values.register(name, value)
         else:
-            self._objects[name] = protect_object(name, thing)
+            key = ("objects", name)
+            self._objects[name] = protect_object(
+                name, value if isinstance(thing, PerRank) else thing
+            )
+        if isinstance(thing, PerRank):
+            self._per_rank.add(key)
+        if isinstance(thing, Replicated):
+            self._any_rank.add(key)
 
     def capture(self) -> dict[str, object]:
         """The state of this moment; it shares memory with the objects."""
@@ -39,8 +53,21 @@ class ProgramState:
             "rng": capture_rng() if self._rng else None,
         }
 
-    def load(self, state: Mapping[str, object]) -> None:
-        """Puts what was captured back into the objects.
+    def needs(self) -> Needs:
+        """What this rank is to hold of a checkpoint, whatever number of ranks saved it."""
+        outlines = {
+            name: one.outline() if one.outline else one.capture()
+            for name, one in self._objects.items()
+        }
+        seeds = {("objects", name) for name, one in self._objects.items() if one.random}
+        return Needs(
+            pieces=pieces_of({"objects": outlines}),
+            any_rank=frozenset(self._any_rank),
+            per_rank=frozenset(self._per_rank | seeds),
+        )
+
+    def load(self, state: Mapping[str, object], missing: Collection[tuple[str, ...]] = ()) -> None:
+        """Puts what was captured back into the objects; what is missing stays as it is.
 
         Raises:
             RestoreMismatch: the state is not that of these objects.
@@ -56,17 +83,19 @@ class ProgramState:
                 f"the checkpoint holds {sorted(objects)}, the program protects "
                 f"{sorted(self._objects)}; protect the same names or use another directory"
             )
-        self.values.restore(values)
+        kept = {name: self.values[name] for name in values if ("values", name) in missing}
+        self.values.restore(values | kept)
         for name, one in self._objects.items():
-            one.restore(objects[name])
+            if ("objects", name) not in missing:
+                one.restore(objects[name])
         # Last, since restoring an object may draw random numbers.
         if self._rng:
-            self._load_rng(rng)
+            self._load_rng(rng, missing)
 
-    def _load_rng(self, rng: object) -> None:
+    def _load_rng(self, rng: object, missing: Collection[tuple[str, ...]]) -> None:
         if not isinstance(rng, dict):
             raise RestoreMismatch(
                 "the checkpoint was saved with relight.join(rng=False) and holds no random states; "
                 "join with rng=False, or use another directory"
             )
-        restore_rng(rng)
+        restore_rng({name: one for name, one in rng.items() if ("rng", name) not in missing})

@@ -20,7 +20,11 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAIN = [str(EXAMPLES / "train_lm.py"), "--steps=8", "--batch=2", "--width=16", "--context=16"]
 HEAT = [str(EXAMPLES / "heat.py"), "--steps=60", "--size=32"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4", sys.executable]
+
+
+def mpirun(ranks: int) -> list[str]:
+    options = ["--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]
+    return ["mpirun", *options, sys.executable]
 
 
 def start(command: Sequence[str], directory: Path, interval: str) -> subprocess.Popen[str]:
@@ -109,12 +113,19 @@ def first_step(lines: Sequence[str]) -> int:
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
-def test_four_ranks_of_heat_continue_after_sigkill(tmp_path: Path) -> None:
+def test_heat_killed_on_four_ranks_goes_on_with_three_and_with_five(tmp_path: Path) -> None:
     expected = finish([sys.executable, *HEAT], tmp_path / "undisturbed", "20 steps")
-    command = [*MPIRUN, *HEAT]
-    disturbed = tmp_path / "disturbed"
-    interrupt([*command, "--step-time=0.02"], disturbed, "20 steps", "step 30", signal.SIGKILL)
-    saved = newest_step(disturbed)
-    rest = finish(command, disturbed, "20 steps")
-    assert first_step(rest) >= saved
-    assert rest[-1] == expected[-1]
+    killed = tmp_path / "killed"
+    interrupt(
+        [*mpirun(4), *HEAT, "--step-time=0.02"], killed, "20 steps", "step 30", signal.SIGKILL
+    )
+    saved = newest_step(killed)
+    for ranks in (4, 3, 5):
+        directory = tmp_path / str(ranks)
+        shutil.copytree(killed, directory)
+        rest = finish([*mpirun(ranks), *HEAT], directory, "20 steps")
+        assert first_step(rest) >= saved
+        assert rest[-1] == expected[-1]
+        newest = newest_valid(directory)
+        assert newest is not None
+        assert newest.world_size == ranks
