@@ -37,9 +37,8 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
     Raises:
         ClusterUnavailable: Slurm does not answer; the mark stays, so the run will not go on.
     """
-    if read_verdict(run.folder) is not None:
-        return Cancellation((), ended=True)
-    run.folder.cancelled.touch(mode=0o600)
+    if read_verdict(run.folder) is None:  # with one, nothing of the run would start again
+        run.folder.cancelled.touch(mode=0o600)
     jobs, ended = _end_local(run, wait_s) if run.plan.cluster == "local" else _end_jobs(run, wait_s)
     if ended and read_verdict(run.folder) is None:
         order = Finish(
@@ -67,8 +66,8 @@ def _end_jobs(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
     deadline = time.monotonic() + wait_s
     cancelled: dict[str, None] = {}
     while True:
-        jobs = [job.job_id for job in queued_jobs(run, client)]
-        fresh = [job for job in jobs if job not in cancelled]
+        jobs = queued_jobs(run, client)
+        fresh = [job.job_id for job in jobs if job.job_id not in cancelled]
         if fresh:
             try:
                 client.cancel(fresh)

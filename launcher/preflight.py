@@ -32,11 +32,12 @@ from .defaults import with_defaults
 from .pairs import PairSteps
 from .plan import plan
 from .presence import read_facts
-from .report import Presence
+from .queue import Queue
 from .run_creation import submitter
 from .runs import StoredRun
 from .spec import Checkpoint, JobSpec
 from .spec_file import load_defaults
+from .status import Presence
 
 _LAUNCH_S: Final = 10.0
 _POLL_S: Final = 0.1
@@ -122,7 +123,7 @@ def examine_pairs(run: StoredRun) -> Localisation:
 
 def _held_nodes(run: StoredRun) -> tuple[str, tuple[str, ...], Path]:
     """The run's job, its nodes, and a new folder for what they say."""
-    facts = read_facts(run)
+    facts = read_facts(run, Queue())
     if facts.cluster != "slurm" or facts.presence is not Presence.RUNNING or not facts.job_id:
         raise UsageError(
             f"run {run.run_id} holds no nodes now; `relight preflight` alone looks at this one"

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from relight.errors import RelightError
+import time
+
 from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient, me
 from .clusters.slurm.parse import JobState, QueuedJob
-from .report import Presence, RunFacts
+from .queue import Queue, belonging
 from .runs import StoredRun, job_ids
+from .status import Presence, RunFacts
+from .waiting import waits_for
 from .watch import read_progress
 
 
-def read_facts(run: StoredRun) -> RunFacts:
+def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
     """The facts about a run; Slurm is asked only when the files do not say how it ended."""
     verdict = read_verdict(run.folder)
     ids = job_ids(run.folder)
-    presence, live_job = Presence.ABSENT, None
+    presence, job = Presence.ABSENT, None
     if verdict is None:
-        presence, live_job = _local(run) if run.plan.cluster == "local" else _slurm(run)
+        presence, job = _local(run) if run.plan.cluster == "local" else _slurm(run, queue)
+    now = time.time()
     return RunFacts(
         run_id=run.run_id,
         cluster=run.plan.cluster,
         run_dir=str(run.folder.root),
-        job_id=live_job or (ids[-1] if ids else None),
+        job_id=job.job_id if job else (ids[-1] if ids else None),
         progress=read_progress(run.folder),
         verdict=verdict,
         presence=presence,
         has_started=any(run.folder.journals.glob("*.jsonl")),
+        waits_for=waits_for(job, now) if job else None,
+        now=now,
     )
 
 
@@ -42,18 +48,18 @@ def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
     return client.jobs_of_script(run.folder.script, me())  # sbatch got no answer
 
 
-def _local(run: StoredRun) -> tuple[Presence, str | None]:
+def _local(run: StoredRun) -> tuple[Presence, None]:
     """A local run without a process waits for ``relight run --resume``."""
     return (Presence.RUNNING if is_alive(run.folder) else Presence.WAITING), None
 
 
-def _slurm(run: StoredRun) -> tuple[Presence, str | None]:
+def _slurm(run: StoredRun, queue: Queue) -> tuple[Presence, QueuedJob | None]:
     """No answer is "unknown", and an empty one "absent": neither says that the run has ended."""
-    try:
-        jobs = queued_jobs(run, SlurmClient(timeout_s=10.0, pauses_s=(0.5,)))
-    except RelightError:
+    jobs = queue.jobs()
+    if jobs is None:
         return Presence.UNKNOWN, None
-    running = [job for job in jobs if job.state is JobState.RUNNING]
+    mine = belonging(run, jobs)
+    running = [job for job in mine if job.state is JobState.RUNNING]
     if running:
-        return Presence.RUNNING, running[-1].job_id
-    return (Presence.WAITING, jobs[-1].job_id) if jobs else (Presence.ABSENT, None)
+        return Presence.RUNNING, running[-1]
+    return (Presence.WAITING, mine[-1]) if mine else (Presence.ABSENT, None)

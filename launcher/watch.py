@@ -117,7 +117,6 @@ class TerminalWatcher:
         self._tail = JournalTail(folder)
         self._console = Console(stderr=True, highlight=False)
         self._status: Status = self._console.status("starting")
-        self._rate = Rate()
 
     def __enter__(self) -> TerminalWatcher:
         self._status.start()
@@ -138,37 +137,18 @@ class TerminalWatcher:
                 self._console.print(text, markup=False)
         progress = read_progress(self._folder)
         if progress is not None:
-            self._status.update(standing(progress, self._rate.update(progress)))
+            self._status.update(standing(progress))
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)
 
 
-@dataclass(slots=True)
-class Rate:
-    """Steps per second, from one progress record to the next."""
-
-    _step: int | None = None
-    _time_s: float = 0.0
-    per_s: float | None = None
-
-    def update(self, progress: Mapping[str, object]) -> float | None:
-        step, time_s = progress.get("step"), progress.get("time")
-        if not isinstance(step, int) or not isinstance(time_s, float):
-            self._step = self.per_s = None
-        elif self._step is None or step < self._step:
-            self._step, self._time_s, self.per_s = step, time_s, None
-        elif time_s - self._time_s >= 3.0:
-            self.per_s = (step - self._step) / (time_s - self._time_s)
-            self._step, self._time_s = step, time_s
-        return self.per_s
-
-
-def standing(progress: Mapping[str, object], rate_per_s: float | None) -> str:
+def standing(progress: Mapping[str, object]) -> str:
     """One line about where a run stands (pure)."""
     parts = [str(progress.get("phase"))]
     if progress.get("step") is not None:
-        rate = f" ({rate_per_s:.3g}/s)" if rate_per_s is not None else ""
+        per_s = progress.get("steps_per_s")
+        rate = f" ({per_s:.3g}/s)" if isinstance(per_s, float) else ""
         parts.append(f"step {progress['step']}{rate}")
     if progress.get("last_checkpoint") is not None:
         parts.append(f"last checkpoint: step {progress['last_checkpoint']}")

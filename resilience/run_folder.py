@@ -40,6 +40,16 @@ class RunFolder:
         return self.root / "CANCELLED"
 
     @property
+    def held(self) -> Path:
+        """Exists while the run shall leave its nodes and wait in the queue."""
+        return self.root / "HELD"
+
+    @property
+    def requests(self) -> Path:
+        """What a user wants of the attempt that runs now."""
+        return self.root / "requests"
+
+    @property
     def verdict(self) -> Path:
         """How the run ended; absent while it may go on."""
         return self.root / "verdict.json"

@@ -85,6 +85,7 @@ class Front:
             UsageError: another front of this run is alive.
         """
         with _locked(self.folder) as lock, self._signals(), self.watcher:
+            self.folder.held.unlink(missing_ok=True)  # --resume releases it
             while True:
                 code = self._run_attempt(lock)
                 if self._told is signal.SIGINT:
@@ -119,6 +120,8 @@ class Front:
             self.watcher.look()
             if self._told is None and self.folder.cancelled.exists():
                 self._on_signal(signal.SIGINT, None)  # relight cancel, elsewhere
+            elif self._told is None and self.folder.held.exists():
+                self._on_signal(signal.SIGTERM, None)  # relight hold, elsewhere
             if self._told is not None and time.monotonic() - self._told_at > GRACE_S + _LATE_S:
                 self._attempt.kill()
             time.sleep(_TICK_S)

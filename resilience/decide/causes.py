@@ -16,6 +16,7 @@ class StopCause(StrEnum):
     TIME_LIMIT = "time limit"
     CANCELLED = "cancelled"
     REQUEUED = "requeued"  # the scheduler restarts this very job by itself
+    HELD = "held"  # the user wants the run to wait in the queue
     SIGNALLED = "signalled"  # the job goes on: somebody sent a signal to a process
     UNKNOWN = "unknown"
 

@@ -106,6 +106,13 @@ class NodesProbed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodesRejected:
+    """The user wants the run to leave nodes. ``bad`` maps each to the reason."""
+
+    bad: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
     """The scheduler, the user or the clock wants the ranks to stop."""
 
@@ -194,6 +201,7 @@ Event = (
     | RanksHung
     | RanksStopped
     | NodesProbed
+    | NodesRejected
     | StopRequested
     | SaveFailed
     | RanksLingered

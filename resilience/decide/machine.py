@@ -31,6 +31,7 @@ from .events import (
     CheckpointRefused,
     Event,
     NodesProbed,
+    NodesRejected,
     PreflightFinished,
     RankExited,
     RankLost,
@@ -53,6 +54,7 @@ from .ways_back import (
     EXIT_FAILED,
     EXIT_RESTART,
     EXIT_STOP,
+    USER,
     Decision,
     cause_of_fault,
     cause_text,
@@ -100,6 +102,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return _ranks_stopped(state, event, policy, now)
         case NodesProbed():
             return _nodes_probed(state, event, policy, now)
+        case NodesRejected():
+            return exclude(state, event.bad, USER)
         case StopRequested():
             return _stop_requested(state, event, policy, now)
         case SaveFailed():
@@ -107,7 +111,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case RanksLingered():
             return _ranks_lingered(state, event)
         case CheckpointCommitted():
-            return _checkpoint_committed(state, event)
+            return _progressed(state, event.step), ()
         case CheckpointRefused():
             return _checkpoint_refused(state, event)
         case RestoreImpossible():
@@ -266,10 +270,6 @@ def _ranks_hung(state: State, event: RanksHung) -> Decision:
     suspects = event.nodes if len(event.nodes) == 1 < len(state.active) else ()
     hung = replace(state, phase=Phase.STOPPING, fault=fault, suspects=suspects)
     return hung, (StopRanks(reason=fault.evidence, stacks=True),)
-
-
-def _checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:
-    return _progressed(state, event.step), ()
 
 
 def _progressed(state: State, step_: int) -> State:

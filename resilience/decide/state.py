@@ -52,6 +52,7 @@ class Stop:
         order = (
             StopCause.SIGNALLED,
             StopCause.UNKNOWN,
+            StopCause.HELD,
             StopCause.TIME_LIMIT,
             StopCause.PREEMPTED,
             StopCause.REQUEUED,

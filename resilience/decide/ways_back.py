@@ -20,6 +20,7 @@ EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_RESTART: Final = 75
 EXIT_STOP: Final = 93
+USER: Final = "user"  # as the cause of an exclusion
 
 Decision = tuple[State, tuple[Action, ...]]
 
@@ -70,7 +71,8 @@ def leave(state: State, policy: Policy, now: float) -> Decision:
     cause, evidence = state.stop.cause, state.stop.evidence
     if cause is StopCause.CANCELLED:
         return finish(state, Outcome.CANCELLED, EXIT_STOP, cause.value, evidence)
-    state = charge_attempt(state)
+    if cause is not StopCause.HELD:  # the user's wish is no failure
+        state = charge_attempt(state)
     if cause is StopCause.UNKNOWN:
         reason = f"nobody said why, so nothing is restarted on our word ({evidence})"
         return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause.value, reason)
@@ -137,7 +139,7 @@ def cause_text(state: State) -> str:
 def cause_of_fault(state: State) -> str:
     if state.fault is not None:
         return state.fault.cause.value
-    return "preflight" if state.excluded else "unknown"
+    return state.excluded[-1].cause if state.excluded else "unknown"
 
 
 def _advice(state: State) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from ..config import RunConfig
 from ..decide.causes import StopCause
 from ..decide.events import Event, StopRequested
-from ..decide.state import Stop
+from ..decide.state import Phase, Stop
 from ..run_folder import RunFolder
 from .cluster import Cluster, ClusterUnavailable, StopNotice
 
@@ -23,6 +23,8 @@ _TRIES: Final = 5  # to learn why a signal came
 _PAUSE_S: Final = 1.0
 _MARGIN_S: Final = 10.0  # for the commit, the end of the ranks and the next job
 _CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
+_END_LIMIT_S: Final = 30.0  # for a program that is told to end and knows nothing of relight
+_CANNOT_LEAVE: Final = (Phase.NEW, Phase.MOVING, Phase.ENDED)
 _ENDS: Final = frozenset(
     {StopCause.PREEMPTED, StopCause.TIME_LIMIT, StopCause.REQUEUED, StopCause.CANCELLED}
 )
@@ -35,6 +37,12 @@ def cancelled(now: float) -> StopRequested:
         kill_at=now + _CANCEL_WINDOW_S,
         evidence="relight cancel was called",
     )
+
+
+def stop_by_user(cause: StopCause, evidence: str, *, can_save: bool) -> StopRequested:
+    """Ranks that can save have the time that it takes; others have nothing to do with it."""
+    kill_at = None if can_save else time.time() + _END_LIMIT_S
+    return StopRequested(cause=cause, kill_at=kill_at, evidence=evidence)
 
 
 class ReasonsToStop:
@@ -58,6 +66,7 @@ class ReasonsToStop:
         self._can_save = can_save
         self._time_needed_s = time_needed_s
         self._cancelled = RunFolder(config.run_dir).cancelled
+        self._held = RunFolder(config.run_dir).held
         self._cluster = cluster
         self._emit = emit
         self._settled = asyncio.Event()
@@ -68,6 +77,11 @@ class ReasonsToStop:
     @property
     def _lead_s(self) -> float:
         return max(self._least_lead_s, _MARGIN_S + self._time_needed_s())
+
+    @property
+    def end_time(self) -> float | None:
+        """The last that was heard of it."""
+        return self._end_time
 
     def read_end_time(self) -> float | None:
         """When the time limit ends the attempt; the last known answer while there is no other."""
@@ -128,13 +142,18 @@ class ReasonsToStop:
             and notice.kill_at - time.time() > self._lead_s
         )
 
-    async def look(self, known: Stop | None) -> None:
-        """Look for a cancel and at the clock; ``known`` is the stop that is under way."""
+    async def look(self, known: Stop | None, phase: Phase) -> None:
+        """Look for marks of the user and at the clock; ``known`` is the stop that is under way."""
         if known is not None and known.cause is StopCause.CANCELLED:
             return
         if self._cancelled.exists():
             self._emit(cancelled(time.time()))
-        elif known is None and not self._script and self._limit_is_near():
+        elif known is not None or self._script:
+            return
+        elif self._held.exists() and phase not in _CANNOT_LEAVE:
+            can_save = self._can_save()
+            self._emit(stop_by_user(StopCause.HELD, "relight hold was called", can_save=can_save))
+        elif self._limit_is_near():
             await asyncio.to_thread(self.read_end_time)  # it may have been extended
             if self._limit_is_near():
                 self._emit(self._time_limit())

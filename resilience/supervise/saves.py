@@ -255,20 +255,26 @@ class Saves:
 
         ``auto_s`` is the interval for those who leave it to us.
         """
-        if self._every_s is None or self._pending or len(self.steps) < self._world_size:
+        if self._every_s is None or not self.can_be_ordered:
             return False
         every_s = auto_s if self._auto else self._every_s
         return time.monotonic() - self._last_save >= every_s
 
-    async def order_save(self, ranks: frozenset[int]) -> None:
-        """Let all ranks save the next common step and go on."""
+    @property
+    def can_be_ordered(self) -> bool:
+        """Whether all ranks do steps, and none of our saves is under way."""
+        return not self._pending and len(self.steps) == self._world_size
+
+    async def order_save(self, ranks: frozenset[int]) -> int | None:
+        """Let all ranks save the next common step and go on; that step, None if they are silent."""
         self._pending = True
         agreement = await self.agree(ranks, ANSWER_LIMIT_S)
         if agreement.step is None:
             _log.warning("no save: ranks %s did not answer", agreement.missing)
             self.failed()
-            return
+            return None
         self._tell({"type": "save_at", "ask": agreement.ask, "step": agreement.step})
+        return agreement.step
 
     def failed(self) -> None:
         """There will be no checkpoint of this step; the next one is due an interval later."""

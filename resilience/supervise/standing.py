@@ -18,7 +18,8 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where an attempt stands. ``step`` is the step that every rank has reached."""
+    """Where an attempt stands. ``step`` is the step that every rank has reached; the time limit
+    ends the attempt at ``end_time`` (Unix seconds)."""
 
     attempt: str
     job_id: str
@@ -28,6 +29,8 @@ class Standing:
     nodes: tuple[str, ...]
     excluded: tuple[Mapping[str, str], ...]
     last_checkpoint: int | None
+    steps_per_s: float | None
+    end_time: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

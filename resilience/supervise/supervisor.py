@@ -15,7 +15,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from ..config import RunConfig
 from ..decide.actions import (
@@ -48,13 +48,16 @@ from .journal import Entry, JournalWriter, Kind, read_journals
 from .orders import Orders
 from .pace import Pace
 from .ranks import Ranks
+from .rate import Rate
 from .reasons_to_stop import ReasonsToStop
+from .requests import Requests
 from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress, write_verdict
 
 _log: Final = logging.getLogger(__name__)
+Result = TypeVar("Result")
 _TICK_S: Final = 1.0
 _PAUSED_S: Final = 5.0  # a turn of the loop that takes longer was a pause of this process
 _HEARD: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -90,6 +93,8 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
     if decided is not None:
         _log.info("the last life of this supervisor had come to its end: exit code %d", decided)
         return decided
+    if life == 1:  # whoever let this job start has the last word
+        RunFolder(config.run_dir).held.unlink(missing_ok=True)
     if config.program == "ranks":  # a script has one agent, and finds the limits as they were
         _allow_many_connections()
     return asyncio.run(Supervisor(config, cluster, life).run())
@@ -128,7 +133,7 @@ class Supervisor:
             self._folder.journal(self._allocation.attempt), go_on=life > 1
         )
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._broken: BaseException | None = None
         self._saves = Saves(config, self._emit, lambda body: self._ranks.tell_programs(body))
         self._ranks = Ranks(
@@ -154,6 +159,8 @@ class Supervisor:
             self._spawn,
             lambda: self._state.stop.kill_at if self._state.stop is not None else None,
         )
+        self._requests = Requests(config, self._ranks, self._saves, self._emit, self._spawn)
+        self._rate = Rate()
         self._script = Script(self._reasons, self._ranks.tell, self._events.put_nowait)
         self._is_script = config.program == "script"
 
@@ -232,13 +239,13 @@ class Supervisor:
         await self._reasons.settled()
         self._events.put_nowait(event)
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
         return task
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._broken = task.exception()
@@ -331,7 +338,8 @@ class Supervisor:
             auto_s = cadence(self._state.past, self._config.nodes).interval_s
             if self._state.phase is Phase.RUNNING and self._saves.due(auto_s):
                 self._spawn(self._saves.order_save(self._ranks.alive))
-            await self._reasons.look(self._state.stop)
+            self._requests.look(self._state.phase)
+            await self._reasons.look(self._state.stop, self._state.phase)
             self._show()
 
     def _time_needed_s(self) -> float:
@@ -352,15 +360,18 @@ class Supervisor:
             )
 
     def _show(self) -> None:
+        reached = min(self._saves.steps.values(), default=None)
         standing = Standing(
             attempt=self._allocation.attempt,
             job_id=self._allocation.job_id,
             generation=self._state.generation,
             phase=self._state.phase.value,
-            step=min(self._saves.steps.values(), default=None),
+            step=reached,
             nodes=self._state.active or self._state.nodes,
             excluded=tuple(asdict(exclusion) for exclusion in self._state.excluded),
             last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
+            steps_per_s=self._rate.update(reached, time.monotonic()),
+            end_time=self._reasons.end_time,
         )
         write_progress(self._folder, standing, time.time())
 

@@ -204,6 +204,53 @@ def test_cancel(relight: Relight, tmp_path: Path, fake: Path) -> None:
     assert "scancel\t43\nsqueue" in calls
 
 
+def test_cancel_after_the_verdict_ends_what_is_left(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    verdict = {
+        "state": "STOPPED",
+        "exit_code": 93,
+        "cause": "",
+        "reason": "",
+        "tail": [],
+        "time": 0,
+    }
+    (Path(answer["run_dir"]) / "verdict.json").write_text(json.dumps(verdict))
+    (fake / "squeue.1.out").write_text("43|PENDING|Dependency\n")
+    (fake / "squeue.2.out").write_text("")
+    result = relight("cancel", answer["run_id"], "--json")
+    assert json.loads(result.stdout) == {"run_id": answer["run_id"], "jobs": ["43"], "ended": True}
+    assert "scancel\t43\n" in (fake / "calls").read_text()
+    assert json.loads(relight("status", "42", "--json").stdout)["state"] == "STOPPED"
+
+
+def test_one_squeue_for_all_runs(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    for job in (42, 43, 44):
+        (fake / "sbatch.out").write_text(f"Submitted batch job {job}\n")
+        relight("submit", spec(tmp_path))
+    (fake / "squeue.out").write_text(
+        "42|RUNNING|None|2026-11-30T01:00:00|/x\n43|PENDING|Priority|N/A|/x\n"
+    )
+    listed = json.loads(relight("status", "--json").stdout)
+    assert [run["state"] for run in listed] == ["RUNNING", "PENDING", "UNKNOWN"]
+    assert "higher priority" in listed[1]["waits_for"]
+    assert (fake / "squeue.count").read_text().strip() == "1"
+
+
+def test_hold_and_release_of_a_job_that_waits(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    (fake / "squeue.out").write_text("42|PENDING|Priority\n")
+    assert "is held" in relight("hold", answer["run_id"]).stdout
+    assert "42" in relight("release", answer["run_id"]).stdout
+    calls = (fake / "calls").read_text()
+    assert "scontrol\thold\t42\n" in calls
+    assert "scontrol\trelease\t42\n" in calls
+    assert not (Path(answer["run_dir"]) / "HELD").exists()
+
+
 def test_cancel_without_an_answer_keeps_the_mark(
     relight: Relight, tmp_path: Path, fake: Path
 ) -> None:
@@ -218,7 +265,9 @@ def test_cancel_without_an_answer_keeps_the_mark(
     assert not (Path(answer["run_dir"]) / "verdict.json").exists()
 
 
-@pytest.mark.parametrize("verb", ["status", "history", "logs", "cancel"])
+@pytest.mark.parametrize(
+    "verb", ["status", "history", "logs", "cancel", "checkpoint", "restart", "hold", "attach"]
+)
 def test_no_such_run(relight: Relight, home: Path, verb: str) -> None:
     assert_refused(relight(verb, "nothing"), home, "no run 'nothing'")
     assert_refused(relight(verb, "./nothing"), home, "cannot open the run folder")

@@ -30,6 +30,7 @@ from relight.resilience.decide.events import (
     CheckpointRefused,
     Event,
     NodesProbed,
+    NodesRejected,
     PreflightFinished,
     RankExited,
     RankLost,
@@ -486,3 +487,40 @@ def test_late_words_of_an_older_generation_are_ignored() -> None:
     state, _ = tell([*RUNNING, exited(0, 3), RanksStopped(generation=1), started(2)])
     same, actions = tell([exited(1, 3, generation=1), lost(0, generation=1)], state=state)
     assert (same, actions) == (state, ())
+
+
+# What a user wants
+
+
+def test_hold_saves_and_asks_for_a_new_allocation_without_a_charge() -> None:
+    state, _ = tell([*RUNNING, CheckpointCommitted(step=5, generation=1)])
+    state, orders = tell([stop(StopCause.HELD)], state=state)
+    assert [type(order) for order in orders] == [SaveAndStop]
+    state, orders = tell([RanksStopped(generation=1)], state=state)
+    assert [type(order) for order in orders] == [RequestAllocation]
+    assert state.idle_restarts == 0
+
+
+def test_a_preemption_outranks_a_hold() -> None:
+    state, _ = tell([*RUNNING, stop(StopCause.HELD), stop(StopCause.PREEMPTED)])
+    assert state.stop is not None
+    assert state.stop.cause is StopCause.PREEMPTED
+
+
+def test_restart_without_a_node_takes_the_spare() -> None:
+    rejected = NodesRejected(bad={"n2": "relight restart was called"})
+    state, orders = tell([attempt("n1", "n2", "n3"), fine(), started(), rejected])
+    assert [type(order) for order in orders] == [ExcludeNode]
+    assert state.phase is Phase.RUNNING
+    _, orders = tell([stop(StopCause.SIGNALLED), RanksStopped(generation=1)], state=state)
+    (order,) = orders
+    assert isinstance(order, StartRanks)
+    assert order.nodes == ("n1", "n3")
+
+
+def test_restart_without_a_node_and_without_a_spare_goes_elsewhere() -> None:
+    rejected = NodesRejected(bad={"n2": "relight restart was called"})
+    _, orders = tell([*RUNNING, rejected, stop(StopCause.SIGNALLED), RanksStopped(generation=1)])
+    (order,) = orders
+    assert isinstance(order, RequestAllocation)
+    assert order.exclude == ("n2",)

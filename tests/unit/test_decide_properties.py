@@ -23,6 +23,7 @@ from relight.resilience.decide.events import (
     CheckpointRefused,
     Event,
     NodesProbed,
+    NodesRejected,
     PreflightFinished,
     RankExited,
     RankLost,
@@ -70,6 +71,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     exits,
     st.builds(RankLost, generation=generations, rank=ranks, node=nodes, detail=st.just("x")),
     st.builds(RanksStopped, generation=generations),
+    st.builds(NodesRejected, bad=evidence),
     st.builds(NodesProbed, answered=st.just(()), silent=evidence),
     st.builds(
         StopRequested,

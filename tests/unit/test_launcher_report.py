@@ -9,10 +9,11 @@ import pytest
 
 from relight.launcher.clusters.local_front import pretend_nodes
 from relight.launcher.clusters.local_step import tasks_of
-from relight.launcher.report import Presence, RunFacts, RunState, history, status
+from relight.launcher.report import history
 from relight.launcher.site import Partition, Site, preemption_warning
+from relight.launcher.status import Presence, RunFacts, RunState, status
 from relight.launcher.story import sentence
-from relight.launcher.watch import Rate, standing
+from relight.launcher.watch import standing
 from relight.resilience.supervise.journal import Kind, Record
 from relight.resilience.supervise.standing import Verdict
 
@@ -33,6 +34,7 @@ FACTS = RunFacts(
     verdict=None,
     presence=Presence.RUNNING,
     has_started=True,
+    now=1000.0,
 )
 
 
@@ -67,6 +69,14 @@ def test_status_holds_what_was_promised() -> None:
 def test_status_before_the_first_attempt() -> None:
     told = status(replace(FACTS, progress=None, presence=Presence.WAITING, has_started=False))
     assert (told.state, told.step, told.nodes) == (RunState.PENDING, None, ())
+
+
+def test_time_left_and_silence_are_those_of_the_job_that_runs() -> None:
+    progress = {**(FACTS.progress or {}), "end_time": 1300.0, "steps_per_s": 0.5, "time": 900.0}
+    mine = status(replace(FACTS, progress={**progress, "job_id": "8"}))
+    assert (mine.time_left_s, mine.steps_per_s, mine.silent_s) == (300, 0.5, 100)
+    older = status(replace(FACTS, progress={**progress, "job_id": "7"}))
+    assert (older.time_left_s, older.steps_per_s, older.silent_s) == (None, None, None)
 
 
 def record(time: float, name: str, attempt: str = "7.0", **data: object) -> Record:
@@ -135,14 +145,9 @@ def test_sentences(name: str, data: Mapping[str, object], text: str | None) -> N
     assert sentence(Record(0.0, "event", name, data)) == text
 
 
-def test_rate_and_standing() -> None:
-    rate = Rate()
-    assert rate.update({"time": 0.0, "step": 0}) is None
-    assert rate.update({"time": 10.0, "step": 20}) == 2.0
-    assert rate.update({"time": 20.0, "step": 5}) is None  # it was restarted
-    assert standing({"phase": "running", "step": 5, "last_checkpoint": 4}, 2.0) == (
-        "running · step 5 (2/s) · last checkpoint: step 4"
-    )
+def test_standing() -> None:
+    progress = {"phase": "running", "step": 5, "last_checkpoint": 4, "steps_per_s": 2.0}
+    assert standing(progress) == ("running · step 5 (2/s) · last checkpoint: step 4")
 
 
 def test_pretend_nodes() -> None:

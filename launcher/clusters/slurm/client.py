@@ -120,10 +120,13 @@ class SlurmClient:
         except NoSuchJob:
             return []
 
+    def jobs_of(self, user: str) -> list[parse.QueuedJob]:
+        """All of a user's jobs that are still in the queue."""
+        return parse.parse_queue(self._ask(commands.queue_of_user(user)))
+
     def jobs_of_script(self, script: Path, user: str) -> list[parse.QueuedJob]:
         """A user's jobs of one script that are still in the queue."""
-        jobs = parse.parse_queue(self._ask(commands.queue_by_script(user)))
-        return [job for job in jobs if job.command == str(script)]
+        return [job for job in self.jobs_of(user) if job.command == str(script)]
 
     def config(self) -> dict[str, str]:
         return parse.parse_config(self._ask(commands.show_config()))
@@ -138,17 +141,25 @@ class SlurmClient:
     def node_states(self, nodes: Sequence[str]) -> dict[str, str]:
         return parse.parse_node_states(self._ask(commands.node_states(nodes)))
 
-    def submit_successor(self, script: Path, after: str, exclude: Sequence[str]) -> str:
+    def submit_successor(
+        self, script: Path, after: str, exclude: Sequence[str], *, held: bool = False
+    ) -> str:
         """Submits a script to start after a job; its id. Not repeated: it may have worked."""
-        argv = commands.successor(script, after, exclude)
+        argv = commands.successor(script, after, exclude, held=held)
         answer = self._run(argv, without_job_variables(os.environ))
         job_id = parse.parse_submitted(answer)
         if job_id is None:
             raise ClusterUnavailable(f"sbatch printed {answer.strip()!r} where a job id was due")
         return job_id
 
-    def requeue(self, job_id: str) -> None:
-        self._run(commands.requeue(job_id))
+    def requeue(self, job_id: str, *, held: bool = False) -> None:
+        self._run(commands.requeue(job_id, held=held))
+
+    def hold(self, job_ids: Sequence[str]) -> None:
+        self._repeat(commands.hold(job_ids))
+
+    def release(self, job_ids: Sequence[str]) -> None:
+        self._repeat(commands.release(job_ids))
 
     def update(self, job_id: str, field_name: str, value: str) -> None:
         """Sets one field of a job; setting it twice is harmless, so no answer means again."""

@@ -157,6 +157,7 @@ class SlurmCluster:
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
             nodes_needed=self._nodes_needed(allocation),
+            held=RunFolder(self.config.run_dir).held.exists(),
             keep_id=self.config.program == "script",
         )
 

@@ -32,9 +32,9 @@ def queue_by_id(job_id: str) -> Argv:
     return ("squeue", "--noheader", f"--jobs={job_id}", "--format=%i|%T|%r")
 
 
-def queue_by_script(user: str) -> Argv:
-    """The user's jobs, each with the path of the script that was sent."""
-    return ("squeue", "--noheader", f"--user={user}", "--format=%i|%T|%r|%o")
+def queue_of_user(user: str) -> Argv:
+    """The user's jobs, each with its expected start and the path of the script that was sent."""
+    return ("squeue", "--noheader", f"--user={user}", "--format=%i|%T|%r|%S|%o")
 
 
 def nodes_of_partition(partition: str) -> Argv:
@@ -45,16 +45,25 @@ def node_states(nodes: Sequence[str]) -> Argv:
     return ("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T")
 
 
-def successor(script: Path, after: str, exclude: Sequence[str]) -> Argv:
-    """A job that starts when ``after`` has ended, however it ended."""
-    options = [f"--dependency=afterany:{after}"]
+def successor(script: Path, after: str, exclude: Sequence[str], *, held: bool) -> Argv:
+    """A job that starts when ``after`` has ended, however it ended; a held one not before that it
+    is released."""
+    options = [f"--dependency=afterany:{after}", *(["--hold"] if held else [])]
     if exclude:
         options.append(f"--exclude={','.join(exclude)}")
     return ("sbatch", "--parsable", *options, str(script))
 
 
-def requeue(job_id: str) -> Argv:
-    return ("scontrol", "requeue", job_id)
+def requeue(job_id: str, *, held: bool) -> Argv:
+    return ("scontrol", "requeuehold" if held else "requeue", job_id)
+
+
+def hold(job_ids: Sequence[str]) -> Argv:
+    return ("scontrol", "hold", ",".join(job_ids))
+
+
+def release(job_ids: Sequence[str]) -> Argv:
+    return ("scontrol", "release", ",".join(job_ids))
 
 
 def update(job_id: str, field: str, value: str) -> Argv:
@@ -63,6 +72,28 @@ def update(job_id: str, field: str, value: str) -> Argv:
 
 def cancel(job_ids: Sequence[str]) -> Argv:
     return ("scancel", *job_ids)
+
+
+def inside(job_id: str, nodes: Sequence[str], cwd: Path, *, terminal: bool) -> Argv:
+    """Runs what follows it once on each node that a job holds, beside what runs there already."""
+    many = ("--label",) if len(nodes) > 1 else ()
+    return (
+        "srun",
+        f"--jobid={job_id}",
+        f"--nodes={len(nodes)}",
+        f"--ntasks={len(nodes)}",
+        "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}",
+        f"--chdir={cwd}",
+        "--overlap",
+        "--no-kill",
+        "--kill-on-bad-exit=0",
+        "--wait=0",
+        "--mpi=none",
+        "--export=ALL",
+        *(("--pty",) if terminal else ("--unbuffered", *many)),
+        "--",
+    )
 
 
 def step(request: StepRequest, hostfile: Path | None) -> Argv:

@@ -77,11 +77,13 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """One line of ``squeue``; ``command`` only where it was asked for."""
+    """One line of ``squeue``; ``start_time`` (Unix seconds, where it is known; an estimate while
+    the job waits) and ``command`` only where they were asked for."""
 
     job_id: str
     state: JobState
     reason: str
+    start_time: float | None = None
     command: str = ""
 
 
@@ -118,9 +120,10 @@ def parse_queue(text: str) -> list[QueuedJob]:
     for line in text.splitlines():
         job_id, separator, rest = line.strip().partition("|")
         state, _, rest = rest.partition("|")
-        reason, _, command = rest.partition("|")
+        reason, _, rest = rest.partition("|")
+        start, _, command = rest.partition("|")
         if separator:
-            jobs.append(QueuedJob(job_id, job_state(state), reason, command))
+            jobs.append(QueuedJob(job_id, job_state(state), reason, parse_time(start), command))
     return jobs
 
 

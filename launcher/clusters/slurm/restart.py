@@ -36,6 +36,7 @@ class Rearrangement:
     run_id: str
     script: Path
     nodes_needed: int
+    held: bool = False  # the next job waits until its user releases it
     keep_id: bool = False  # others know the job by its id, and no script could be sent again
 
     def arrange(self, exclude: Sequence[str], mode: str) -> Restart:
@@ -81,12 +82,15 @@ class Rearrangement:
 
     def _send(self, exclude: Sequence[str]) -> str:
         try:
-            return self.client.submit_successor(self.script, self.job_id, exclude)
+            return self._submit(exclude)
         except ClusterUnavailable as error:
             _log.warning("looking for a successor that sbatch may have sent: %s", error)
         quick = replace(self.client, pauses_s=())
         found = find_sent(lambda: self._waiting_successor(quick), self.run_id, self.client.sleep)
-        return found or self.client.submit_successor(self.script, self.job_id, exclude)
+        return found or self._submit(exclude)
+
+    def _submit(self, exclude: Sequence[str]) -> str:
+        return self.client.submit_successor(self.script, self.job_id, exclude, held=self.held)
 
     def _waiting_successor(self, client: SlurmClient) -> str | None:
         jobs = client.jobs_named(self.run_id, me())
@@ -95,7 +99,7 @@ class Rearrangement:
 
     def _requeue(self, exclude: Sequence[str]) -> Restart:
         try:
-            self.client.requeue(self.job_id)
+            self.client.requeue(self.job_id, held=self.held)
         except SlurmRefused as refusal:
             # "Job is pending execution": somebody else was faster, and that is what we wanted.
             if "pending execution" not in refusal.answer:

@@ -153,6 +153,7 @@ class Warden:
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
             nodes_needed=self.config.nodes + self.config.spares,
+            held=RunFolder(self.config.run_dir).held.exists(),
         )
         try:
             return rearrangement.arrange(exclude, self.config.restart.mode)

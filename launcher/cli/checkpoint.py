@@ -1,0 +1,23 @@
+"""``relight checkpoint``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ..runs import find_run
+from ..steering import save_now
+
+
+@click.command("checkpoint")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: str, as_json: bool) -> None:
+    """Let RUN save its state now and go on; returns when the checkpoint is valid."""
+    stored = find_run(run)
+    step = save_now(stored)
+    if as_json:
+        click.echo(json.dumps({"run_id": stored.run_id, "step": step}))
+    else:
+        click.echo(f"step {step} is saved")

@@ -1,0 +1,20 @@
+"""``relight release``."""
+
+from __future__ import annotations
+
+import click
+
+from ..runs import find_run
+from ..steering import release
+
+
+@click.command("release")
+@click.argument("run")
+def command(run: str) -> None:
+    """Let RUN, which is held, start again."""
+    stored = find_run(run)
+    jobs = release(stored)
+    if jobs:
+        click.echo(f"run {stored.run_id} may start: job {', '.join(jobs)}")
+    else:
+        click.echo(f"no job of run {stored.run_id} waits; nothing holds it now")

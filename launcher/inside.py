@@ -1,0 +1,93 @@
+"""Commands inside the allocation of a run, beside its ranks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from relight.errors import UsageError
+
+from .clusters.slurm import commands
+from .clusters.slurm.client import SlurmClient, SlurmMissing, without_job_variables
+from .presence import read_facts
+from .queue import Queue
+from .runs import StoredRun
+from .status import Presence, status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """Where commands of a run go: its job (None on this machine), and its nodes, ranks first."""
+
+    job_id: str | None
+    nodes: tuple[str, ...]
+    working_dir: Path
+    env: Mapping[str, str]
+
+
+def look_inside(run: StoredRun) -> Inside:
+    """The place where a run is now.
+
+    Raises:
+        UsageError: it holds no nodes.
+        ClusterUnavailable, SlurmMissing: as the client.
+    """
+    facts = read_facts(run, Queue())
+    if facts.presence is not Presence.RUNNING:
+        raise UsageError(f"run {run.run_id} holds no nodes now ({status(facts).state})")
+    one, job_id, nodes = status(facts), None, status(facts).nodes
+    if run.plan.cluster == "slurm":
+        assert facts.job_id is not None  # a job that runs has one
+        job_id = facts.job_id
+        allocated = SlurmClient().job(job_id).nodes
+        active = [node for node in nodes if node in allocated]
+        nodes = tuple(dict.fromkeys((*active, *allocated)))
+    env = {"RELIGHT_RUN_ID": run.run_id, "RELIGHT_ATTEMPT": one.attempt or ""}
+    working_dir = run.plan.config.working_dir
+    if run.plan.config.program == "script":
+        working_dir = Path.cwd()
+    return Inside(job_id=job_id, nodes=nodes, working_dir=working_dir, env=env)
+
+
+def chosen(run: StoredRun, place: Inside, node: str | None, rank: int | None) -> tuple[str, ...]:
+    """The nodes that a user means: one by its name, that of a rank, or all.
+
+    Raises:
+        UsageError: the run holds no such node, or has no such rank.
+    """
+    if rank is not None:
+        number = rank // run.plan.config.tasks_per_node
+        if not 0 <= rank < run.plan.config.world_size or number >= len(place.nodes):
+            raise UsageError(f"run {run.run_id} has {run.plan.config.world_size} ranks, from 0")
+        return (place.nodes[number],)
+    if node is None:
+        return place.nodes
+    if node not in place.nodes:
+        raise UsageError(f"{node!r} is none of the run's nodes: {', '.join(place.nodes)}")
+    return (node,)
+
+
+def become(
+    place: Inside, nodes: Sequence[str], words: Sequence[str], *, terminal: bool
+) -> NoReturn:
+    """Turns this process into the command; its exit code is then that of the command.
+
+    Raises:
+        UsageError: there is no such command on this machine.
+    """
+    env = {**without_job_variables(os.environ), **place.env}
+    if place.job_id is None:
+        os.chdir(place.working_dir)
+        argv = tuple(words)
+    else:
+        argv = commands.inside(place.job_id, nodes, place.working_dir, terminal=terminal)
+        argv = (*argv, *words)
+    if shutil.which(argv[0]) is None:
+        if place.job_id is not None:
+            raise SlurmMissing("srun is not on this machine's PATH: there is no Slurm here")
+        raise UsageError(f"there is no command {argv[0]!r}")
+    os.execvpe(argv[0], argv, env)

@@ -1,0 +1,73 @@
+"""The user's jobs in Slurm, and which of them belong to a run."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from relight.errors import RelightError
+from relight.resilience.run_folder import RunFolder
+
+from .clusters.slurm.client import SlurmClient, me
+from .clusters.slurm.parse import QueuedJob
+from .runs import StoredRun, job_ids
+
+_REST_S: Final = 10.0  # squeue(1) asks for no tight polling
+
+
+def _ask() -> Sequence[QueuedJob]:
+    return SlurmClient(timeout_s=10.0, pauses_s=(0.5,)).jobs_of(me())
+
+
+@dataclass(slots=True)
+class Queue:
+    """One squeue for all runs, and never more than one in 10 s, however often it is looked at."""
+
+    ask: Callable[[], Sequence[QueuedJob]] = _ask
+    clock: Callable[[], float] = time.monotonic
+    _asked: float | None = None
+    _jobs: Sequence[QueuedJob] | None = field(default=None)
+
+    def jobs(self) -> Sequence[QueuedJob] | None:
+        """The jobs; None when Slurm does not say."""
+        if self._asked is None or self.clock() - self._asked >= _REST_S:
+            try:
+                self._jobs = self.ask()
+            except RelightError:
+                self._jobs = None
+            self._asked = self.clock()
+        return self._jobs
+
+
+def belonging(run: StoredRun, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
+    """The jobs of a run among those of its user: by their ids, or by the script that was sent."""
+    ids = job_ids(run.folder)
+    config = run.plan.config
+    if config.program == "script" and ids:
+        return [job for job in jobs if any(_is(job.job_id, known) for known in ids)]
+    script = str(RunFolder(config.run_dir).script)
+    return [job for job in jobs if job.command == script or job.job_id in ids]
+
+
+def _is(listed: str, known: str) -> bool:
+    """Whether squeue means a job, or tasks of an array, by ``7``, ``7_3`` or ``7_[1-3,9%2]``."""
+    parent, _, tasks = listed.partition("_")
+    wanted, _, task = known.partition("_")
+    if listed == known or parent != wanted:
+        return listed == known
+    return not task or any(
+        _holds(part, int(task)) for part in tasks.strip("[]").partition("%")[0].split(",")
+    )
+
+
+def _holds(part: str, task: int) -> bool:
+    """Whether ``3``, ``1-9`` or ``1-9:2`` holds a task; squeue may cut a long list with ``...``."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+    if match is None:
+        return part == "..."
+    first, last, stride = (int(number) if number else None for number in match.groups())
+    assert first is not None
+    return first <= task <= (last or first) and (task - first) % (stride or 1) == 0

@@ -1,0 +1,86 @@
+"""What ranks have written: all of it, or what is new, over all attempts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from relight.errors import UsageError
+from relight.resilience.run_folder import RunFolder
+
+_PIECE_BYTES: Final = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class RankLog:
+    """The output of one rank in one generation."""
+
+    attempt: str
+    generation: int
+    rank: int
+    path: Path
+
+
+def rank_logs(
+    folder: RunFolder, attempt: str | None = None, rank: int | None = None
+) -> list[RankLog]:
+    """The logs, oldest attempt first, then by generation and rank; of one attempt, or one rank.
+
+    ``attempt`` is its name (``<job id>.<restart count>``) or its number, from 1.
+
+    Raises:
+        UsageError: there is no such attempt.
+    """
+    journals = sorted(folder.journals.glob("*.jsonl"), key=lambda path: path.stat().st_ctime)
+    attempts = [journal.stem for journal in journals]
+    return [
+        log
+        for name in (attempts if attempt is None else [_named(attempt, attempts)])
+        for log in sorted(_of_attempt(folder, name), key=lambda log: (log.generation, log.rank))
+        if rank is None or log.rank == rank
+    ]
+
+
+def _named(wanted: str, attempts: Sequence[str]) -> str:
+    if wanted in attempts:
+        return wanted
+    if wanted.isdecimal() and 1 <= int(wanted) <= len(attempts):
+        return attempts[int(wanted) - 1]
+    raise UsageError(
+        f"there is no attempt {wanted!r}; there are 1 to {len(attempts)}: {', '.join(attempts)}"
+        if attempts
+        else "the run has made no attempt yet"
+    )
+
+
+def _of_attempt(folder: RunFolder, attempt: str) -> Iterator[RankLog]:
+    for path in folder.logs(attempt).glob("*/*.log"):
+        if path.stem.isdecimal() and path.parent.name.isdecimal():
+            yield RankLog(attempt, int(path.parent.name), int(path.stem), path)
+
+
+@dataclass(slots=True)
+class LogTail:
+    """The whole lines that a log has gained since the last look."""
+
+    path: Path
+    _offset: int = field(default=0)
+
+    def new_lines(self, *, to_the_end: bool = False) -> Iterator[str]:
+        """``to_the_end`` takes a last line, too, that is not ended."""
+        rest = b""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                while piece := file.read(_PIECE_BYTES):
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        self._offset += len(line) + 1
+                        yield line.decode(errors="replace")
+        except FileNotFoundError:  # the run folder is gone
+            return
+        if rest and to_the_end:
+            self._offset += len(rest)
+            yield rest.decode(errors="replace")

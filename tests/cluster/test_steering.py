@@ -1,0 +1,47 @@
+"""A run under Slurm does what its user wants of it: save, leave a node, wait, go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from stage.local import PROGRAM
+from stage.run import Run
+from stage.site import PYTHON, RELIGHT, Site
+from stage.whole import whole
+
+
+@pytest.fixture
+def site(generous: Site) -> Iterator[Site]:
+    yield from whole(generous)
+
+
+def test_save_leave_a_node_hold_and_release(site: Site) -> None:
+    program = site.shared / "steered.py"
+    program.write_text(PROGRAM.format(steps=400))
+    resources = {"nodes": 2, "time": "0:20:00"}
+    command = [str(PYTHON), str(program)]
+    checkpoint = {"interval": "1h"}
+    run = Run.submit(
+        site,
+        {"name": "s", "command": command, "resources": resources, "checkpoint": checkpoint},
+    )
+    run.wait(lambda: isinstance(run.status()["step"], int))
+    shown = site.user(str(RELIGHT), "exec", run.run_id, "--", "printenv", "RELIGHT_RUN_ID")
+    assert shown.count(run.run_id) == 2, "once on each node"
+    site.user(str(RELIGHT), "checkpoint", run.run_id)
+    assert len(run.committed()) == 1
+    left = run.nodes()[1]
+    site.user(str(RELIGHT), "restart", run.run_id, "--exclude", left)
+    run.wait_for("RanksStarted", 2)
+    assert left not in run.nodes(), "it has no spare, so it went to other nodes"
+    run.wait(lambda: isinstance(run.status()["step"], int))
+    assert "is held" in site.user(str(RELIGHT), "hold", run.run_id)
+    held = run.status()
+    assert held["state"] == "RESTARTING"
+    assert "`relight release` lets it go" in str(held["waits_for"])
+    assert site.idle(), "its nodes are free"
+    site.user(str(RELIGHT), "release", run.run_id)
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    assert run.status()["excluded"] == [left]
+    assert len(run.data_of("AttemptStarted")) == 3
