@@ -132,7 +132,7 @@ def relight(state: State) -> Iterator[Save]:
     saving.settle()
 
     def save(place: Path, state: State) -> Callable[[], None]:
-        target = Target(place, 1, Incarnation("1.0", 0), World())
+        target = Target(place, 1, Incarnation("1.0", 0), World(), {})
         saving.save(target, dict(state), conclude)
         return wait
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from relight.resilience.config import CheckpointConfig, HealthConfig, RestartConfig, RunConfig
 from relight.resilience.run_folder import RunFolder
+from relight.storage.retention import Best, Keep
 
 from .launch_plan import ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
-from .spec import CheckSetting, JobSpec
-from .units import parse_duration, slurm_memory, slurm_time
+from .spec import CheckSetting, JobSpec, KeepRules
+from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
 
 def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPlan:
@@ -68,7 +69,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         checkpoint=CheckpointConfig(
             directory=_absolute(checkpoint.directory, here) or run_dir / "checkpoints",
             interval=checkpoint.interval,
-            keep_last=checkpoint.keep.last,
+            keep=_keep(checkpoint.keep),
             lead_s=spec.lead_s,
             staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
         ),
@@ -94,6 +95,17 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             mounts=tuple(health.mounts),
             xid_table=_path_text(_absolute(health.xid_table, here)),
         ),
+    )
+
+
+def _keep(keep: KeepRules) -> Keep:
+    steps, seconds = (None, None) if keep.every is None else parse_every(keep.every)
+    best = keep.best
+    return Keep(
+        last=keep.last,
+        every_steps=steps,
+        every_s=seconds,
+        best=None if best is None else Best(metric=best.metric, mode=best.mode, n=best.n),
     )
 
 

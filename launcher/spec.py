@@ -23,7 +23,7 @@ from pydantic import (
 from relight.resilience.config import OnUnknown, RestartMode
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
-from .units import check_interval, parse_bytes, parse_duration
+from .units import check_interval, parse_bytes, parse_duration, parse_every
 
 DEFAULT_LEAD_S: Final = 60.0
 
@@ -49,6 +49,12 @@ def _hang_limit(value: object) -> str:
     text = _text(value)
     if text not in ("auto", "off"):
         parse_duration(text)
+    return text
+
+
+def _every(value: object) -> str:
+    text = _text(value)
+    parse_every(text)
     return text
 
 
@@ -92,6 +98,7 @@ _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
 Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(_WITH_UNIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_WITH_UNIT)]
 Interval = Annotated[str, BeforeValidator(_interval)]
+Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
@@ -124,10 +131,20 @@ class Resources(_Section):
     partition: Line | None = None
 
 
-class Keep(_Section):
-    """How many checkpoints stay."""
+class KeepBest(_Section):
+    """The checkpoints with the best values of something that the program logs."""
+
+    metric: Line
+    mode: Literal["min", "max"] = "min"
+    n: Count = 1
+
+
+class KeepRules(_Section):
+    """Which checkpoints stay. ``every`` is a number of steps or a duration."""
 
     last: Count = 3
+    every: Every | None = None
+    best: KeepBest | None = None
 
 
 class Checkpoint(_Section):
@@ -136,7 +153,7 @@ class Checkpoint(_Section):
 
     directory: Line | None = None
     interval: Interval = "auto"
-    keep: Keep = Keep()
+    keep: KeepRules = KeepRules()
     lead: Seconds | None = None
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3

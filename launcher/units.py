@@ -78,6 +78,22 @@ def check_interval(text: str) -> str:
         ) from None
 
 
+def parse_every(text: str) -> tuple[int | None, float | None]:
+    """Steps or seconds, one of them None, of ``1000 steps`` or a duration.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if steps := _STEPS.fullmatch(text.strip()):
+        return int(steps[1]), None
+    try:
+        return None, parse_duration(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no distance; write a number of steps (1000 steps) or a duration (6h)"
+        ) from None
+
+
 def slurm_time(duration_s: float) -> str:
     """A duration as Slurm's ``D-HH:MM:SS``, never shorter than asked."""
     whole_s = int(-(-duration_s // 1))

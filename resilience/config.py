@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from relight.errors import RelightError
+from relight.storage.retention import Best, Keep
 
 RestartMode = Literal["auto", "successor", "requeue", "never"]
 OnUnknown = Literal["warn", "fail"]
@@ -31,7 +32,7 @@ class CheckpointConfig:
 
     directory: Path
     interval: str = "auto"  # "20 steps", "10min", "auto"
-    keep_last: int = 3
+    keep: Keep = field(default_factory=Keep)
     lead_s: float = 60.0  # how long before the time limit the run stops to save
     staging_bytes: int = 8 * 1024**3  # per rank, for saves while steps go on; 0: steps wait
 
@@ -123,6 +124,7 @@ class RunConfig:
             values = dict(data)
             checkpoint = dict(_mapping(values.pop("checkpoint")))
             checkpoint["directory"] = Path(str(checkpoint["directory"]))
+            checkpoint["keep"] = _keep(_mapping(checkpoint["keep"]))
             restart = _mapping(values.pop("restart"))
             health = dict(_mapping(values.pop("health")))
             health |= {name: _texts(health[name]) for name in ("skip", "mounts") if name in health}
@@ -141,6 +143,12 @@ class RunConfig:
             raise ConfigDamaged(
                 f"the stored plan of this run is not readable: {error}; submit the job again"
             ) from error
+
+
+def _keep(values: Mapping[str, object]) -> Keep:
+    best = values["best"]
+    found = None if best is None else Best(**_mapping(best))  # type: ignore[arg-type]
+    return Keep(**{**values, "best": found})  # type: ignore[arg-type]
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from .commit import read_receipt
 from .condition import examine, shard_fault
@@ -32,22 +33,30 @@ def save_shard(
     rank: int,
     world_size: int,
     state: Mapping[str, object],
+    metrics: Mapping[str, float] = MappingProxyType({}),
 ) -> Receipt:
     """Writes a rank's state and its receipt; both are durable when this returns.
+
+    `metrics`, finite numbers, are for the receipt only.
 
     Raises:
         StateRefused: a value cannot be stored exactly; nothing was written.
         SaveFailed: the file system refused; see its `errno` and `transient`.
     """
     started_s = time.monotonic()
-    source = source_of(step, incarnation, rank, world_size, state)
+    source = source_of(step, incarnation, rank, world_size, state, metrics)
     return save_source(directory, source, started_s)
 
 
 def source_of(
-    step: int, incarnation: Incarnation, rank: int, world_size: int, state: Mapping[str, object]
+    step: int,
+    incarnation: Incarnation,
+    rank: int,
+    world_size: int,
+    state: Mapping[str, object],
+    metrics: Mapping[str, float],
 ) -> Source:
-    """A rank's state, ready to be written. Raises StateRefused."""
+    """A rank's state, ready to be written; metrics are finite. Raises StateRefused."""
     encoder = Encoder(state, rank, world_size)
     arrays = encoder.arrays
     return Source(
@@ -60,6 +69,7 @@ def source_of(
         leaves=arrays.leaves,
         borrows=sorted(arrays.borrows),
         shares_digest=arrays.shares_digest,
+        metrics={name: float(value) for name, value in metrics.items()},
     )
 
 
@@ -119,6 +129,7 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
         digests_at=written.digests.at,
         digests_bytes=written.digests.size_bytes,
         shares_digest=source.shares_digest,
+        metrics=source.metrics,
     )
     publish(receipt_file, receipt.to_json().encode("ascii"))
     return receipt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
+from datetime import datetime
 
 from .errors import FormatUnknown
 from .errors import ManifestDamaged as ManifestDamaged
@@ -43,6 +44,19 @@ class Manifest:
     @property
     def payload_bytes(self) -> int:
         return sum(receipt.payload_bytes for receipt in self.receipts)
+
+    @property
+    def created_s(self) -> float:
+        """Seconds since 1970; 0 where `created` does not say."""
+        try:
+            return datetime.fromisoformat(self.created).timestamp()
+        except ValueError:
+            return 0.0
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The newest numbers that rank 0 had logged when it saved."""
+        return self.receipts[0].metrics
 
     def to_bytes(self) -> bytes:
         """Raises TypeError or ValueError when `details` is not JSON."""

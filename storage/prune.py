@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from .condition import Candidate, incarnations
 from .durable import fsync_dir
 from .epoch import check_holding
 from .layout import Incarnation, incarnation_dir, manifest_path, step_dir
-from .retention import Keep, to_delete
+from .retention import Committed, Keep, to_delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
     """
     check_holding(directory, epoch)
     found = candidates(directory)
-    valid = [one.step for one in found if one.condition == "valid"]
-    newest = max(valid, default=None)
+    valid = committed(found)
+    newest = max((one.step for one in valid), default=None)
     deleted = to_delete(valid, newest, keep)
     for step in deleted:
         _delete_step(directory, step)
@@ -46,6 +47,15 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
         with suppress(OSError):  # other incarnations may still be in there
             path.parent.rmdir()
     return Pruned(deleted, tuple(leftovers))
+
+
+def committed(found: Iterable[Candidate]) -> list[Committed]:
+    """The valid ones, as retention sees them."""
+    return [
+        Committed(step=one.step, created_s=one.manifest.created_s, metrics=one.manifest.metrics)
+        for one in found
+        if one.condition == "valid" and one.manifest is not None
+    ]
 
 
 def _delete_step(directory: Path, step: int) -> None:

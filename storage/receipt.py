@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 
 from .layout import Incarnation, shard_file
 from .sealed import Json, field, only, seal, unseal
@@ -19,6 +20,7 @@ class Receipt:
         payload_bytes: bytes of values, without index, digests and HDF5's own.
         seconds: wall time of the save.
         shares_digest: of the ranks' shares of the replicated arrays; the same for all ranks.
+        metrics: numbers that the program had logged, of rank 0 only; finite ones.
         index_at, digests_at: byte positions of the two in the file; loading starts there.
     """
 
@@ -36,6 +38,7 @@ class Receipt:
     digests_at: int
     digests_bytes: int
     shares_digest: str = ""
+    metrics: Mapping[str, float] = attribute(default_factory=dict)
 
     def to_json(self) -> str:
         """One line, sealed with its own digest."""
@@ -64,6 +67,7 @@ class Receipt:
             "digests_at": self.digests_at,
             "digests_bytes": self.digests_bytes,
             "shares_digest": self.shares_digest,
+            "metrics": dict(self.metrics),
         }
 
     @classmethod
@@ -85,6 +89,7 @@ class Receipt:
             digests_at=field(body, "digests_at", int),
             digests_bytes=field(body, "digests_bytes", int),
             shares_digest=field(body, "shares_digest", str),
+            metrics=_metrics(field(body, "metrics", dict)),
         )
         only(body, receipt.to_body())
         if not 0 <= receipt.rank < receipt.world_size:
@@ -92,3 +97,7 @@ class Receipt:
         if receipt.file != shard_file(incarnation, receipt.rank):
             raise ValueError(f"file {receipt.file!r} is not that of rank {receipt.rank}")
         return receipt
+
+
+def _metrics(body: Mapping[str, Json]) -> dict[str, float]:
+    return {name: field(body, name, float) for name in body}

@@ -2,28 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import floor
+from typing import Literal
+
+Mode = Literal["min", "max"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The ``n`` checkpoints with the lowest or highest value of a metric."""
+
+    metric: str
+    mode: Mode = "min"
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max"):
+            raise ValueError(f"keep.best.mode is {self.mode!r}, expected min or max")
+        if self.n < 1:
+            raise ValueError(f"keep.best.n is {self.n}, expected 1 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """`last`: how many of the newest valid checkpoints stay, at least 1."""
+    """A checkpoint stays when any of these names it.
 
-    last: int
+    Attributes:
+        last: how many of the newest valid ones, at least 1.
+        every_steps: the first one of each so many steps: of 1000 those of steps 0, 1000, …, where
+            there is one of just that step.
+        every_s: the first one of each so many seconds, counted from 1970.
+        best: those with the best values of a metric.
+    """
+
+    last: int = 3
+    every_steps: int | None = None
+    every_s: float | None = None
+    best: Best | None = None
 
     def __post_init__(self) -> None:
         if self.last < 1:
             raise ValueError(f"keep.last is {self.last}, at least one checkpoint must stay")
+        if not all(every is None or every > 0 for every in (self.every_steps, self.every_s)):
+            raise ValueError("keep.every must be more than nothing")
 
 
-def to_delete(steps_committed: Iterable[int], newest: int | None, keep: Keep) -> tuple[int, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What retention looks at: the step, when it was committed, what the program logged."""
+
+    step: int
+    created_s: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def to_delete(committed: Iterable[Committed], newest: int | None, keep: Keep) -> tuple[int, ...]:
     """The steps that may be deleted, oldest first.
 
     `newest` is the newest valid step and bounds everything: it stays, what lies above it is not
-    touched, and without it nothing may be deleted.
+    touched, and without it nothing may be deleted. Deciding again deletes nothing more.
     """
     if newest is None:
         return ()
-    older = sorted({step for step in steps_committed if step < newest}, reverse=True)
-    return tuple(reversed(older[keep.last - 1 :]))
+    found = sorted((one for one in committed if one.step <= newest), key=lambda one: one.step)
+    kept = {newest} | {one.step for one in found[-keep.last :]}
+    if keep.every_steps is not None:
+        steps = keep.every_steps
+        kept |= _first_of_each(found, lambda one: one.step // steps)
+    if keep.every_s is not None:
+        every_s = keep.every_s
+        kept |= _first_of_each(found, lambda one: floor(one.created_s / every_s))
+    if keep.best is not None:
+        kept |= _best(found, keep.best)
+    return tuple(one.step for one in found if one.step not in kept)
+
+
+def _first_of_each(found: list[Committed], period: Callable[[Committed], Hashable]) -> set[int]:
+    firsts: dict[Hashable, int] = {}
+    for one in found:
+        firsts.setdefault(period(one), one.step)
+    return set(firsts.values())
+
+
+def _best(found: list[Committed], best: Best) -> set[int]:
+    """Of equal ones the oldest, for it is nearest to when the value was found."""
+    sign = 1 if best.mode == "min" else -1
+    known = [
+        (sign * one.metrics[best.metric], one.step) for one in found if best.metric in one.metrics
+    ]
+    return {step for _, step in sorted(known)[: best.n]}

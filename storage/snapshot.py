@@ -141,6 +141,7 @@ def _to_bytes(order: Order, places: Sequence[int]) -> bytes:
         "leaves": [leaf.form for leaf in source.leaves],
         "borrows": list(source.borrows),
         "shares_digest": source.shares_digest,
+        "metrics": dict(source.metrics),
         "places": list(places),
     }
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -164,6 +165,7 @@ def _from_bytes(text: bytes, memory: Buffer) -> Order:
         ],
         borrows=cast(list[int], field(body, "borrows", list)),
         shares_digest=field(body, "shares_digest", str),
+        metrics=cast(dict[str, float], field(body, "metrics", dict)),
     )
     return Order(
         directory=Path(field(body, "directory", str)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -26,6 +26,7 @@ class Source:
     Attributes:
         borrows: ranks that write arrays of this state, as they are replicated.
         shares_digest: of who writes which replicated array; empty when none is.
+        metrics: what the receipt shall say of the program's numbers.
     """
 
     step: int
@@ -37,6 +38,7 @@ class Source:
     leaves: Sequence[Leaf]
     borrows: Sequence[int]
     shares_digest: str
+    metrics: Mapping[str, float]
 
     @property
     def payload_bytes(self) -> int:

@@ -21,7 +21,6 @@ from relight.storage.errors import Fenced, SaveIncomplete
 from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
-from relight.storage.retention import Keep
 from relight.storage.verify import verify_shard
 
 from ..config import RunConfig
@@ -54,7 +53,7 @@ class Saves:
         tell_programs: Callable[[Message], None],
     ) -> None:
         self._directory = config.checkpoint.directory
-        self._keep = Keep(last=config.checkpoint.keep_last)
+        self._keep = config.checkpoint.keep
         interval = parse_interval(config.checkpoint.interval)
         self._auto = config.checkpoint.interval == AUTO
         self._every_s = interval.seconds if isinstance(interval, EverySeconds) else None
@@ -73,6 +72,7 @@ class Saves:
         self._commits: set[asyncio.Task[None]] = set()
         self._committed_step = -1
         self._committed = asyncio.Event()
+        self._metric_seen: bool | None = None  # once the first commit tells
         self.steps: dict[int, int] = {}
         self.last_seconds: float | None = None
 
@@ -189,6 +189,7 @@ class Saves:
         self._pending = False
         self._committed_step = step
         self._committed.set()
+        self._look_for_metric(receipts)
         self._last_save = time.monotonic()
         self.last_seconds = max(receipt.seconds for receipt in receipts)
         self._tell({"type": "committed", "step": step})
@@ -202,6 +203,18 @@ class Saves:
         )
         # Nobody waits for it: to delete may take longer than what is left of an allocation.
         asyncio.get_running_loop().run_in_executor(None, self._prune, epoch, incarnation)
+
+    def _look_for_metric(self, receipts: tuple[Receipt, ...]) -> None:
+        best = self._keep.best
+        if best is None or self._metric_seen is not None:
+            return
+        self._metric_seen = any(best.metric in receipt.metrics for receipt in receipts)
+        if not self._metric_seen:
+            _log.warning(
+                "checkpoint.keep.best has nothing to go by yet: rank 0 has not called "
+                "run.log(%s=...) with a finite number",
+                best.metric,
+            )
 
     async def _commit_patiently(
         self,

@@ -39,6 +39,10 @@ _RECEIPTS_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05
 
 
+State = Mapping[str, object]
+Metrics = Mapping[str, float]
+
+
 class ReceiptsMissing(RelightError):
     """Some ranks did not save a step that others have saved."""
 
@@ -48,8 +52,9 @@ class Restored:
     """The state before ``step``; ``missing`` are the keys under which this rank has saved none."""
 
     step: int
-    state: Mapping[str, object]
+    state: State
     missing: frozenset[tuple[str, ...]]
+    metrics: Metrics
 
 
 class Checkpoints(Protocol):
@@ -65,7 +70,7 @@ class Checkpoints(Protocol):
         ``needs`` is asked only when there is something to restore. Raises RanksDiffer, PartsUnfit.
         """
 
-    def save(self, step: int, state: Mapping[str, object]) -> bool:
+    def save(self, step: int, state: State, metrics: Metrics) -> bool:
         """Takes the state of this moment; False when saving it failed, which it has reported."""
 
 
@@ -78,7 +83,7 @@ class NoCheckpoints:
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         return None
 
-    def save(self, step: int, state: Mapping[str, object]) -> bool:
+    def save(self, step: int, state: State, metrics: Metrics) -> bool:
         return True
 
 
@@ -103,8 +108,8 @@ class SupervisedCheckpoints:
             _tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 
-    def save(self, step: int, state: Mapping[str, object]) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world)
+    def save(self, step: int, state: State, metrics: Metrics) -> bool:
+        target = Target(self._directory, step, self._incarnation, self._world, metrics)
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
@@ -154,8 +159,8 @@ class OwnCheckpoints:
             if self._world.rank == 0:
                 set_aside(self._directory, manifest.step, faults[0])
 
-    def save(self, step: int, state: Mapping[str, object]) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world)
+    def save(self, step: int, state: State, metrics: Metrics) -> bool:
+        target = Target(self._directory, step, self._incarnation, self._world, metrics)
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
@@ -220,7 +225,7 @@ def _read(
     directory: Path, manifest: Manifest, world: World, needs: Callable[[], Needs]
 ) -> Restored:
     loaded = load_for(directory, manifest, world.rank, world.size, needs())
-    return Restored(manifest.step, loaded.state, loaded.missing)
+    return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
 
 
 def _tell(world: World, text: str) -> None:

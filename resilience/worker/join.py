@@ -9,6 +9,7 @@ for step in run.steps(10_000):
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -67,6 +68,7 @@ class Run:
         self._world = world
         self._started = False
         self._checkpoints: Checkpoints | None = None
+        self._metrics: dict[str, float] = {}
         self._line: Line | None = None
         self._listener: Listener | None = None
         self._signals: StopSignals | None = None
@@ -146,10 +148,18 @@ class Run:
                 self._signals.give_back()
 
     def log(self, **values: SupportsFloat | str) -> None:
-        """Reports values of the current step. A tensor is copied from its device: it may wait."""
+        """Reports values of the current step. A tensor is copied from its device: it may wait.
+
+        Checkpoints hold the newest finite number of each name that rank 0 has logged.
+        """
         plain = {
             name: value if isinstance(value, str) else float(value)
             for name, value in values.items()
+        }
+        self._metrics |= {
+            name: value
+            for name, value in plain.items()
+            if isinstance(value, float) and math.isfinite(value)
         }
         self._send({"type": "logged", "step": self._boundary.done, "values": plain})
 
@@ -187,6 +197,7 @@ class Run:
         step = 0
         if restored is not None:
             step = restored.step
+            self._metrics = dict(restored.metrics) | self._metrics
             self._state.load(restored.state, restored.missing)
         with self._changed:
             now_s = time.monotonic()
@@ -263,7 +274,7 @@ class Run:
             return True
         assert self._checkpoints is not None
         with self.section("save"):
-            saved = self._checkpoints.save(step, self._state.capture())
+            saved = self._checkpoints.save(step, self._state.capture(), dict(self._metrics))
         with self._changed:
             self._boundary.save_tried(time.monotonic(), ok=saved)
         return saved

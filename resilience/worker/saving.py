@@ -41,10 +41,13 @@ class Target:
     step: int
     incarnation: Incarnation
     world: World
+    metrics: Mapping[str, float]
 
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
-        source = source_of(self.step, self.incarnation, self.world.rank, self.world.size, state)
+        world = self.world
+        metrics = self.metrics if world.rank == 0 else {}
+        source = source_of(self.step, self.incarnation, world.rank, world.size, state, metrics)
         _await_gpus(source.leaves)
         return Order(directory=self.directory, source=source, started_s=started_s)
 

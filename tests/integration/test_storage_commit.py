@@ -26,7 +26,7 @@ from relight.storage.layout import (
 from relight.storage.manifest import Manifest
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
-from relight.storage.retention import Keep
+from relight.storage.retention import Best, Keep
 from relight.storage.verify import verify
 
 FIRST, SECOND, THIRD = (Incarnation(f"{n}.0", n) for n in (1, 2, 3))
@@ -201,6 +201,18 @@ def test_pruning_touches_neither_damaged_nor_the_only_valid(tmp_path: Path) -> N
     assert chosen is not None
     assert chosen.step == 2
     assert [one.condition for one in candidates(tmp_path)] == ["damaged", "valid", "damaged"]
+
+
+def test_the_best_one_stays_by_what_was_logged_and_a_damaged_best_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    for step, loss in enumerate([0.1, 0.2, 0.3, 0.4, 0.5]):
+        receipt = save_shard(tmp_path, step, FIRST, 0, 1, {}, {"loss": loss})
+        commit(tmp_path, step, FIRST, epoch, [receipt], {})
+    shard_path(tmp_path, 0, FIRST, 0).write_bytes(b"")
+    keep = Keep(last=1, best=Best(metric="loss"))
+    assert prune(tmp_path, keep, epoch, FIRST).steps == (2, 3)
 
 
 @settings(max_examples=15, deadline=None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relight.storage.choose import newest_valid
+from relight.storage.choose import candidates, newest_valid
 
 # The program stops itself or dies at a chosen step, so that no test has to wait for the moment.
 PROGRAM = """
@@ -176,3 +176,27 @@ def test_join_brings_no_heavy_package() -> None:
         "print([name for name in ('numpy', 'h5py', 'torch', 'mpi4py') if name in sys.modules])"
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_checkpoint_knows_what_was_logged_also_before_a_restart(tmp_path: Path) -> None:
+    program = """
+import sys
+import relight
+run = relight.join(interval="2 steps")
+for step in run.steps(int(sys.argv[1])):
+    if step < 2:
+        run.log(loss=10 - step, phase="warm", norm=float("nan"), rate=0.5)
+    if step > 3:
+        run.log(loss=0.25)
+"""
+    environment = os.environ | {"RELIGHT_CHECKPOINT_DIR": str(tmp_path)}
+    for total in (4, 6):
+        command = [sys.executable, "-c", program, str(total)]
+        subprocess.run(command, env=environment, timeout=60, check=True)
+    found = {one.step: one.manifest for one in candidates(tmp_path)}
+    metrics = {step: manifest.metrics for step, manifest in found.items() if manifest}
+    assert metrics == {
+        2: {"loss": 9.0, "rate": 0.5},
+        4: {"loss": 9.0, "rate": 0.5},
+        6: {"loss": 0.25, "rate": 0.5},
+    }

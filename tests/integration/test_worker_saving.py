@@ -36,7 +36,9 @@ class Rank:
         self.epoch = claim_epoch(directory, ONE)
 
     def save(self, step: int, state: State) -> bool:
-        return self.saving.save(Target(self.directory, step, ONE, World()), state, self.conclude)
+        return self.saving.save(
+            Target(self.directory, step, ONE, World(), {}), state, self.conclude
+        )
 
     def conclude(self, write: Callable[[], Receipt]) -> bool:
         try:

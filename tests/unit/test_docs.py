@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import click
 import pytest
@@ -33,7 +33,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         inner = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
         if not inner:
             yield prefix + name
-        elif inner[0] is field.annotation:
+        elif inner[0] is field.annotation or get_origin(field.annotation) is not dict:
             yield from keys(inner[0], f"{prefix}{name}.")
         else:  # a mapping whose keys are the user's own
             yield from keys(inner[0], f"{prefix}{name}.NAME.")

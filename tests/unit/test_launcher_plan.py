@@ -15,6 +15,7 @@ from relight.launcher.plan import plan
 from relight.launcher.render import SbatchOption, ScriptValues, render_script
 from relight.launcher.spec_file import parse_spec
 from relight.resilience.config import RunConfig
+from relight.storage.retention import Best, Keep
 
 GOLDEN = Path(__file__).parents[1] / "data" / "slurm" / "golden-job.sh"
 
@@ -28,7 +29,7 @@ setup: [module load cuda, source venv/bin/activate]
 env: {OMP_NUM_THREADS: "2"}
 secrets: {WANDB_KEY: {file: ~/.wandb}}
 mpi: pmix
-checkpoint: {interval: 20 steps, keep: {last: 2}}
+checkpoint: {interval: 20 steps, keep: {last: 2, every: 6h, best: {metric: loss, mode: max, n: 2}}}
 restart: {mode: requeue, walltime: 7d}
 health: {preflight: off, budget: 10s}
 """
@@ -57,7 +58,9 @@ def test_the_supervisors_configuration() -> None:
     assert config.working_dir == Path("/home/u/work")
     assert config.secret_files == {"WANDB_KEY": str(Path.home() / ".wandb")}
     assert (config.world_size, config.spares, config.mpi) == (8, 1, "pmix")
-    assert (config.checkpoint.interval, config.checkpoint.keep_last) == ("20 steps", 2)
+    assert config.checkpoint.interval == "20 steps"
+    best = Best(metric="loss", mode="max", n=2)
+    assert config.checkpoint.keep == Keep(last=2, every_s=21600, best=best)
     assert (config.restart.mode, config.restart.walltime_s) == ("requeue", 604800)
     assert (config.health.preflight, config.health.budget_s) == (False, 10)
     assert RunConfig.from_json(config.to_json()) == config

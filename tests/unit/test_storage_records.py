@@ -39,6 +39,7 @@ def receipt(rank: int = 0, world_size: int = 2, step: int = 7) -> Receipt:
         index_bytes=300,
         digests_at=1024,
         digests_bytes=32,
+        metrics={"loss": 1.5, "steps": 2.0} if rank == 0 else {},
     )
 
 
