@@ -88,6 +88,8 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             budget_s=health.budget,
             site_command=health.site_command,
             on_unknown=health.on_unknown,
+            during_s=health.during,
+            on_degrade=health.on_degrade,
             min_free_disk_bytes=health.min_free_disk,
             min_free_memory_bytes=health.min_free_memory,
             skip=tuple(name for name, setting in health.checks.items() if _is_off(setting)),

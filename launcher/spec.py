@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from relight.resilience.config import OnUnknown, RestartMode
+from relight.resilience.config import OnDegrade, OnUnknown, RestartMode
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
 from .units import check_interval, parse_bytes, parse_duration, parse_every
@@ -56,6 +56,10 @@ def _every(value: object) -> str:
     text = _text(value)
     parse_every(text)
     return text
+
+
+def _seconds_or_off(value: object) -> float:
+    return 0.0 if value in (0, "0", "off") else _seconds(value)  # False, which is 0, is YAML's off
 
 
 def _interval(value: object) -> str:
@@ -97,6 +101,7 @@ def _one_line(value: object) -> str:
 _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
 Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(_WITH_UNIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_WITH_UNIT)]
+SecondsOrOff = Annotated[float, BeforeValidator(_seconds_or_off), WithJsonSchema(_WITH_UNIT)]
 Interval = Annotated[str, BeforeValidator(_interval)]
 Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
@@ -171,11 +176,16 @@ class RestartRules(_Section):
 
 
 class Health(_Section):
-    """The checks before ranks start. ``checks`` holds other limits of single ones, or ``off``."""
+    """The checks before ranks start, and ``during`` their run (every so many seconds; 0: never).
+
+    ``checks`` holds other limits of single ones, or ``off``.
+    """
 
     preflight: Literal["default", "active", "off"] = "default"
     site_command: Line | None = None
     on_unknown: OnUnknown = "warn"
+    during: SecondsOrOff = 300.0
+    on_degrade: OnDegrade = "move"
     budget: Seconds = 30.0
     min_free_disk: Bytes = 64 * 1024**2
     min_free_memory: Bytes = 64 * 1024**2

@@ -56,6 +56,7 @@ class Status:
     nodes: tuple[str, ...]
     excluded: tuple[str, ...]
     last_checkpoint: int | None
+    health: tuple[str, ...]
     steps_per_s: float | None
     time_left_s: int | None  # until the time limit of this attempt
     waits_for: str | None
@@ -105,6 +106,7 @@ def status(facts: RunFacts) -> Status:
             for item in (excluded if isinstance(excluded, list) else ())
         ),
         last_checkpoint=number(progress.get("last_checkpoint")),
+        health=texts(progress.get("health")),
         steps_per_s=real(running.get("steps_per_s")),
         time_left_s=_seconds(running.get("end_time"), facts.now),
         waits_for=facts.waits_for,

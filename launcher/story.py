@@ -64,6 +64,13 @@ def _ranks_lingered(data: Data) -> str:
     return f"{who} still there after the order to save and end: {data.get('detail')}"
 
 
+def _nodes_watched(data: Data) -> str:
+    warnings = data.get("warnings")
+    lines = warnings if isinstance(warnings, (list, tuple)) else ()
+    said = "".join(f"\n      warning: {line}" for line in lines)
+    return f"seen while ranks run:{said}" if said else "seen while ranks run: nothing any more"
+
+
 def _finish(data: Data) -> str:
     """With the last words of the rank that failed, unless all went well."""
     text = f"{data.get('outcome')}: {data.get('reason')}"
@@ -86,6 +93,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "RankLost": lambda d: f"rank {d.get('rank')} on {d.get('node')} is lost: {d.get('detail')}",
     "RanksHung": lambda d: f"hang: {d.get('detail')}; ranks {_names(d.get('ranks'))} are behind",
     "RanksLingered": _ranks_lingered,
+    "NodesWatched": _nodes_watched,
+    "NodeDegraded": lambda d: f"{d.get('node')} turns bad while ranks run: {d.get('evidence')}",
     "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
     "CheckpointCommitted": _checkpoint_committed,

@@ -18,6 +18,7 @@ from relight.storage.retention import Best, Keep
 
 RestartMode = Literal["auto", "successor", "requeue", "never"]
 OnUnknown = Literal["warn", "fail"]
+OnDegrade = Literal["move", "warn"]
 # "ranks": one process per task, each under an agent. "script": the batch script itself, once.
 ProgramKind = Literal["ranks", "script"]
 
@@ -52,11 +53,12 @@ class RestartConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthConfig:
-    """Which checks run before ranks start, and what an unclear answer means.
+    """Which checks run before ranks start and beside them, and what an unclear answer means.
 
     ``active`` adds tests that make every node work; nodes in the ledger get them anyway. ``skip``
     names checks that are not run, ``limits`` holds other thresholds, by check and name. ``mounts``
-    must be mounted; ``xid_table`` replaces the one that comes with relight.
+    must be mounted; ``xid_table`` replaces the one that comes with relight. ``during_s``: how often
+    the cheap checks are repeated while ranks run, 0 for never.
     """
 
     preflight: bool = True
@@ -64,6 +66,8 @@ class HealthConfig:
     budget_s: float = 30.0
     site_command: str | None = None
     on_unknown: OnUnknown = "warn"
+    during_s: float = 300.0
+    on_degrade: OnDegrade = "move"
     min_free_disk_bytes: int = 64 * 1024**2
     min_free_memory_bytes: int = 64 * 1024**2
     skip: tuple[str, ...] = ()

@@ -79,6 +79,9 @@ class RunFolder:
     def preflight(self, attempt: str) -> Path:
         return self.attempt(attempt) / "preflight"
 
+    def watch(self, attempt: str) -> Path:
+        return self.attempt(attempt) / "watch"
+
     def logs(self, attempt: str) -> Path:
         return self.attempt(attempt) / "logs"
 

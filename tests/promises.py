@@ -7,14 +7,16 @@ import json
 from relight.resilience.decide import machine
 from relight.resilience.decide.actions import (
     Action,
+    ExcludeNode,
     Finish,
     Outcome,
     RequestAllocation,
+    SaveAndStop,
     StartRanks,
 )
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.codec import event_from_json, to_json
-from relight.resilience.decide.events import AttemptStarted, Event
+from relight.resilience.decide.events import AttemptStarted, Event, NodeDegraded
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
 
@@ -37,6 +39,7 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
     _fit_nodes(state, after, actions, policy)
     _the_end_is_the_end(state, event, after, actions)
     _a_cancel_is_final(event, after, actions)
+    _a_bad_node_costs_no_step(state, event, actions)
     return decision
 
 
@@ -80,3 +83,13 @@ def _a_cancel_is_final(event: Event, after: State, actions: tuple[Action, ...]) 
     for action in actions:
         assert not isinstance(action, StartRanks | RequestAllocation), event
         assert not isinstance(action, Finish) or action.outcome is not Outcome.RESTARTING
+
+
+def _a_bad_node_costs_no_step(state: State, event: Event, actions: tuple[Action, ...]) -> None:
+    """While it works it is left with a save, or not at all; a spare is left at once."""
+    if not isinstance(event, NodeDegraded):
+        return
+    for order in actions:
+        assert isinstance(order, SaveAndStop | ExcludeNode), "it kills no rank and ends no run"
+        assert not isinstance(order, SaveAndStop) or event.can_save
+        assert not isinstance(order, ExcludeNode) or event.node not in state.active

@@ -53,7 +53,8 @@ def _list(as_json: bool) -> None:
         click.echo(json.dumps([_described(check) for check in checks]))
         return
     for check in checks:
-        click.echo(f"{check.name}  (at worst {check.worst}, about {check.typical_s:g} s)")
+        again = ", repeated while ranks run" if check.repeated else ""
+        click.echo(f"{check.name}  (at worst {check.worst}, about {check.typical_s:g} s{again})")
         click.echo(f"    reads: {check.reads}\n    good:  {check.threshold}")
         for limit in check.limits:
             click.echo(f"    limit: {limit.name} = {limit.default:g} {limit.unit}")
@@ -68,6 +69,7 @@ def _described(check: Check) -> dict[str, object]:
         "fault": check.fault,
         "typical_s": check.typical_s,
         "timeout_s": check.timeout_s,
+        "repeated": check.repeated,
         "limits": {limit.name: limit.default for limit in check.limits},
     }
 

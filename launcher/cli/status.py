@@ -97,6 +97,7 @@ def _text(one: Status) -> str:
         "last checkpoint": one.last_checkpoint,
         "nodes": ", ".join(one.nodes) or None,
         "excluded": ", ".join(one.excluded) or None,
+        "health": "\n                ".join(one.health) or None,
         "folder": one.run_dir,
     }
     return "\n".join(f"{key:16}{value}" for key, value in fields.items() if value is not None)

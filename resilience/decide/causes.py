@@ -18,6 +18,7 @@ class StopCause(StrEnum):
     REQUEUED = "requeued"  # the scheduler restarts this very job by itself
     HELD = "held"  # the user wants the run to wait in the queue
     SIGNALLED = "signalled"  # the job goes on: somebody sent a signal to a process
+    DEGRADED = "node degraded"  # likewise: a node under the ranks turned bad, and still works
     UNKNOWN = "unknown"
 
 

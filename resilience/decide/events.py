@@ -113,6 +113,22 @@ class NodesRejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodesWatched:
+    """What the checks during the run warn of has changed: ``warnings`` is all of it, by now."""
+
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDegraded:
+    """A node speaks against itself while ranks run; ``can_save`` says whether they would save."""
+
+    node: str
+    evidence: str
+    can_save: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
     """The scheduler, the user or the clock wants the ranks to stop."""
 
@@ -202,6 +218,8 @@ Event = (
     | RanksStopped
     | NodesProbed
     | NodesRejected
+    | NodesWatched
+    | NodeDegraded
     | StopRequested
     | SaveFailed
     | RanksLingered

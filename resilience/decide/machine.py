@@ -17,12 +17,12 @@ from .actions import (
     SaveAndStop,
     SetCheckpointAside,
     StopRanks,
-    Withdraw,
 )
 from .blame import judge
 from .budgets import charge, charge_attempt
 from .causes import FaultCause, StopCause
 from .classify import Fault, fault_of_exit, fault_of_loss, root
+from .degrade import go_on, leave_degraded, node_degraded
 from .events import (
     AllocationArranged,
     AllocationRefused,
@@ -30,8 +30,10 @@ from .events import (
     CheckpointCommitted,
     CheckpointRefused,
     Event,
+    NodeDegraded,
     NodesProbed,
     NodesRejected,
+    NodesWatched,
     PreflightFinished,
     RankExited,
     RankLost,
@@ -45,6 +47,7 @@ from .events import (
     StopRequested,
     Superseded,
 )
+from .moving import allocation_arranged, allocation_refused
 from .past import remember
 from .policy import Policy
 from .rules import Budget
@@ -57,7 +60,6 @@ from .ways_back import (
     USER,
     Decision,
     cause_of_fault,
-    cause_text,
     come_back,
     exclude,
     finish,
@@ -104,6 +106,10 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return _nodes_probed(state, event, policy, now)
         case NodesRejected():
             return exclude(state, event.bad, USER)
+        case NodeDegraded():
+            return node_degraded(state, event, policy, now)
+        case NodesWatched():
+            return state, ()  # only for people
         case StopRequested():
             return _stop_requested(state, event, policy, now)
         case SaveFailed():
@@ -120,9 +126,9 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
                 state, Outcome.STOPPED, EXIT_STOP, FaultCause.CHECKPOINT_DAMAGED.value, reason
             )
         case AllocationArranged():
-            return _allocation_arranged(state, event)
+            return allocation_arranged(state, event)
         case AllocationRefused():
-            return _allocation_refused(state, event)
+            return allocation_refused(state, event, policy, now)
         case Superseded():
             return finish(state, Outcome.INTERRUPTED, EXIT_STOP, "superseded", event.reason)
         case _:
@@ -343,6 +349,8 @@ def _stop_requested(state: State, event: StopRequested, policy: Policy, now: flo
 def _save_failed(state: State, event: SaveFailed) -> Decision:
     if state.phase is not Phase.STOPPING or state.stop is None:
         return state, ()
+    if state.stop.cause is StopCause.DEGRADED and event.step is None:
+        return go_on(state)
     return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
 
 
@@ -360,6 +368,7 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
         return state, ()
     state, guilty = judge(state, policy)
     state, excluded = exclude(state, guilty, cause_of_fault(state))
+    state, left = leave_degraded(state, policy, now)
     if state.stop is not None and state.stop.ends_allocation:
         state, more = leave(state, policy, now)
     elif state.suspects:
@@ -367,7 +376,7 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
         state, more = replace(state, phase=Phase.PROBING), (order,)
     else:
         state, more = come_back(state, policy, now)
-    return state, (*excluded, *more)
+    return state, (*excluded, *left, *more)
 
 
 def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) -> Decision:
@@ -376,24 +385,3 @@ def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) 
     state, excluded = exclude(state, event.silent, FaultCause.NODE_DOWN.value)
     state, more = come_back(state, policy, now)
     return state, (*excluded, *more)
-
-
-def _allocation_refused(state: State, event: AllocationRefused) -> Decision:
-    reason = f"no new allocation: {event.reason}"
-    if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
-        return finish(state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, reason)
-    if event.transient:  # the scheduler may bring the run back; a verdict would forbid that
-        return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause_text(state), reason)
-    return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
-
-
-def _allocation_arranged(state: State, event: AllocationArranged) -> Decision:
-    if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
-        reason = "the run was cancelled while a new allocation was arranged"
-        order = Withdraw(mode=event.mode, job_id=event.job_id, reason=reason)
-        state, actions = finish(
-            state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, state.stop.evidence
-        )
-        return state, (order, *actions)
-    reason = f"goes on as job {event.job_id} ({event.mode})"
-    return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)

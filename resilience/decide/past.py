@@ -29,7 +29,7 @@ def remember(past: Past, event: Event, now: float, *, failed: bool, told: StopCa
         case CheckpointCommitted():
             return replace(_book(past, now), save_s=event.seconds or past.save_s)
         case RanksStopped():
-            failure = failed and told in (None, StopCause.SIGNALLED)
+            failure = failed and told in (None, StopCause.SIGNALLED, StopCause.DEGRADED)
             return _end(_book(past, now), failure=failure)
         case AttemptStarted():
             # Nobody saw the end of the last attempt. It counts when its host is down.

@@ -23,6 +23,7 @@ class Policy:
     tasks_per_node: int
     script: bool = False
     preflight: bool = True
+    on_degrade: Literal["move", "warn"] = "move"
     restart: Literal["auto", "successor", "requeue", "never"] = "auto"
     failures: int = 3
     no_progress: int = 3

@@ -43,7 +43,7 @@ class Stop:
     @property
     def ends_allocation(self) -> bool:
         """Whether the job ends with it; when nobody says so and nobody kills, it goes on."""
-        if self.cause is StopCause.SIGNALLED:
+        if self.cause in (StopCause.SIGNALLED, StopCause.DEGRADED):
             return False
         return self.cause is not StopCause.UNKNOWN or self.kill_at is not None
 
@@ -51,6 +51,7 @@ class Stop:
         """A user's cancel beats all; knowing beats not knowing; the end of the job a signal."""
         order = (
             StopCause.SIGNALLED,
+            StopCause.DEGRADED,
             StopCause.UNKNOWN,
             StopCause.HELD,
             StopCause.TIME_LIMIT,
@@ -84,6 +85,8 @@ class State:
     stop: Stop | None = None
     fault: Fault | None = None
     suspects: tuple[str, ...] = ()
+    degraded: tuple[Exclusion, ...] = ()  # turned bad under the ranks, which still run on them
+    kept: frozenset[str] = frozenset()  # likewise, and no other node could be had for them
 
     @property
     def excluded_nodes(self) -> tuple[str, ...]:

@@ -27,8 +27,9 @@ Decision = tuple[State, tuple[Action, ...]]
 
 def come_back(state: State, policy: Policy, now: float) -> Decision:
     """Restart inside the allocation if the budgets allow."""
-    if state.stop is not None:  # a bare signal: the job itself goes on
-        reason = f"saved on a signal; the allocation is still ours ({state.stop.evidence})"
+    if state.stop is not None:  # the job itself goes on
+        why = "before a node fails" if state.stop.cause is StopCause.DEGRADED else "on a signal"
+        reason = f"saved {why}; the allocation is still ours ({state.stop.evidence})"
         return start(replace(state, stop=None), policy, now, reason)
     budget = budget_of(state)
     state = charge(state, budget)

@@ -22,6 +22,7 @@ from . import (
     mounts,
     names,
     peers,
+    room,
     shm,
     site_command,
     software,
@@ -57,7 +58,7 @@ _GPU: Final = (
 )
 _HOST: Final = (
     *(memory, memory_errors, swap, load, stuck, ulimits, kernel_messages),
-    *(disk, inodes, mounts, lustre, lustre_space, shm, temporary),
+    *(disk, inodes, mounts, lustre, lustre_space, shm, temporary, room),
     *(clock, names, peers, infiniband, infiniband_errors, software),
 )
 CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *_GPU, site_command))

@@ -89,4 +89,5 @@ class Check:
     limits: tuple[Limit, ...] = ()
     silence: Outcome = Outcome.UNKNOWN
     needs: str | None = None  # a path below the root
+    repeated: bool = False  # while ranks run: it is cheap, and takes nothing from them
     of_median: float | None = None  # a value below this share of the nodes' median is a fault

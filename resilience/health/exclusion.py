@@ -11,6 +11,7 @@ from relight.errors import RelightError
 from ..config import RunConfig
 from ..decide.actions import ExcludeNode
 from ..decide.causes import FaultCause
+from ..decide.degrade import DEGRADED
 from ..ledger.faults import RULES, Fault, gravest
 from ..ledger.record import Evidence, Identity
 from ..ledger.store import default_ledger
@@ -18,6 +19,7 @@ from ..run_folder import RunFolder
 from .collect import read_reports
 from .compare import compare
 from .result import CheckResult, NodeReport, Outcome
+from .running import softer
 
 _log: Final = logging.getLogger(__name__)
 PREFLIGHT: Final = "preflight"  # as the cause of an exclusion
@@ -42,9 +44,7 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     cluster = os.environ.get("SLURM_CLUSTER_NAME")
     if not cluster:
         return
-    out_dir = RunFolder(config.run_dir).preflight(attempt)
-    nodes = [path.stem for path in out_dir.glob("[!.]*.json")]
-    report = compare(read_reports(out_dir, nodes)).get(order.node)
+    report = _report_on(order, RunFolder(config.run_dir), attempt)
     try:
         default_ledger().add(evidence_of(cluster, config.run_id, order, report, now))
     except RelightError as error:
@@ -60,25 +60,35 @@ def evidence_of(
     suspected: that alone keeps no other run away.
     """
     failed = () if report is None else _failed(report)
-    preflight = order.cause == PREFLIGHT
-    if preflight:
+    seen = order.cause in (PREFLIGHT, DEGRADED)
+    if seen:
         fault = gravest([result.fault for result in failed])
     else:
         fault = _FAULTS.get(order.cause, Fault.PROGRAM)
     rule = RULES[fault]
-    said = tuple(f"{result.check}: {result.evidence}" for result in failed if preflight)
+    said = tuple(f"{result.check}: {result.evidence}" for result in failed if seen)
     return Evidence(
         cluster=cluster,
         node=order.node,
         fault=fault,
         lines=said or (order.reason,),
-        weight=UNCLEAR_WEIGHT if preflight and not failed else rule.weight,
+        weight=UNCLEAR_WEIGHT if seen and not failed else rule.weight,
         ttl_s=rule.ttl_s,
         first_seen=now,
         last_seen=now,
         run_id=run_id,
         identity=Identity() if report is None else report.identity,
     )
+
+
+def _report_on(order: ExcludeNode, folder: RunFolder, attempt: str) -> NodeReport | None:
+    """What the node said before ranks started, or while they ran when that is the cause."""
+    if order.cause == DEGRADED:
+        report = read_reports(folder.watch(attempt), [order.node])[order.node]
+        return None if report is None else softer(report)
+    out_dir = folder.preflight(attempt)
+    nodes = [path.stem for path in out_dir.glob("[!.]*.json")]
+    return compare(read_reports(out_dir, nodes)).get(order.node)
 
 
 def _failed(report: NodeReport) -> tuple[CheckResult, ...]:

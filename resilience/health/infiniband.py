@@ -51,4 +51,5 @@ CHECK = Check(
     needs="sys/class/infiniband",
     timeout_s=10.0,
     run=check_infiniband,
+    repeated=True,
 )

@@ -63,4 +63,5 @@ CHECK = Check(
     needs="sys/class/infiniband",
     timeout_s=10.0,
     run=check_infiniband_errors,
+    repeated=True,
 )

@@ -54,4 +54,5 @@ CHECK = Check(
     typical_s=0.1,
     timeout_s=10.0,
     run=check_kernel_messages,
+    repeated=True,
 )

@@ -34,4 +34,5 @@ CHECK = Check(
     typical_s=0.05,
     timeout_s=5.0,
     run=check_memory,
+    repeated=True,
 )

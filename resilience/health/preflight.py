@@ -53,26 +53,28 @@ def main(arguments: Sequence[str]) -> str | None:
 def examine(candidate: Candidate, started: float, *, active: bool = False) -> NodeReport:
     """Run the checks that this run asks for, within its budget; then active tests, one by one."""
     health = candidate.config.health
-    checks = _possible(wanted_checks(health), candidate)
+    checks = possible(wanted_checks(health), candidate)
     results = run_checks(checks, candidate, health.budget_s * CHECKS_SHARE)
     end = time.monotonic() + ACTIVE_BUDGET_S * CHECKS_SHARE
-    for test in _possible(ACTIVE, candidate) if active else ():
+    for test in possible(ACTIVE, candidate) if active else ():
         if test.name not in health.skip:
             results += run_checks((test,), candidate, max(end - time.monotonic(), 0.0))
     return NodeReport(
         node=candidate.node,
         results=results,
-        identity=Identity(BOOT_ID.read_text().strip(), _boards(results)),
+        identity=Identity(BOOT_ID.read_text().strip(), boards(results)),
         started=started,
         seconds=time.time() - started,
     )
 
 
-def _possible(checks: Sequence[Check], candidate: Candidate) -> list[Check]:
+def possible(checks: Sequence[Check], candidate: Candidate) -> list[Check]:
+    """Those for which there is something to look at."""
     return [c for c in checks if c.needs is None or (candidate.root / c.needs).exists()]
 
 
-def _boards(results: Sequence[CheckResult]) -> tuple[str, ...]:
+def boards(results: Sequence[CheckResult]) -> tuple[str, ...]:
+    """The serials of the GPUs that were seen."""
     serials = (result.facts.get(SERIALS, "").split() for result in results)
     return tuple(serial for found in serials for serial in found)
 

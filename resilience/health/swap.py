@@ -29,4 +29,5 @@ CHECK = Check(
     typical_s=0.01,
     timeout_s=5.0,
     run=check_swap,
+    repeated=True,
 )

@@ -31,6 +31,7 @@ class Standing:
     last_checkpoint: int | None
     steps_per_s: float | None
     end_time: float | None
+    health: tuple[str, ...]  # what the checks during the run have to say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,7 @@ from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress, write_verdict
+from .watch import Watch
 
 _log: Final = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -70,6 +71,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
         tasks_per_node=config.tasks_per_node,
         script=config.program == "script",
         preflight=config.health.preflight,
+        on_degrade=config.health.on_degrade,
         restart=config.restart.mode,
         failures=config.restart.failures,
         no_progress=config.restart.no_progress,
@@ -161,6 +163,15 @@ class Supervisor:
         )
         self._requests = Requests(config, self._ranks, self._saves, self._emit, self._spawn)
         self._rate = Rate()
+        self._watch = Watch(
+            config,
+            cluster,
+            self._allocation,
+            self._events.put_nowait,
+            lambda: self._state.healthy,
+            lambda: self._state.generation,
+            lambda: bool(self._ranks.alive) and self._ranks.alive <= self._saves.steps.keys(),
+        )
         self._script = Script(self._reasons, self._ranks.tell, self._events.put_nowait)
         self._is_script = config.program == "script"
 
@@ -175,6 +186,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         await self._ranks.open()
         self._spawn(self._tick())
+        self._spawn(self._watch.run())
         self._emit(await asyncio.to_thread(self._attempt_started))
         try:
             while True:
@@ -372,6 +384,7 @@ class Supervisor:
             last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
             steps_per_s=self._rate.update(reached, time.monotonic()),
             end_time=self._reasons.end_time,
+            health=self._watch.said(self._state.degraded),
         )
         write_progress(self._folder, standing, time.time())
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from stage.run import Run, heat
+from health.plugin import install
+from stage.run import Run, Spec, heat
 from stage.site import RELIGHT, Site
-from stage.whole import whole
+from stage.whole import assert_survived, whole
 
 
 @pytest.fixture
@@ -73,3 +74,30 @@ def test_nodes_of_a_live_run_are_looked_at_by_hand(site: Site) -> None:
     assert (pairs["bad"], pairs["unclear"]) == ({}, [])
     assert len(pairs["rates"]) == 2
     assert all(pairs["rates"].values())
+
+
+def test_a_node_that_turns_bad_under_its_ranks_is_left_with_no_lost_step(
+    site: Site, undisturbed: Callable[[Site, Callable[..., Spec]], str]
+) -> None:
+    flags = install(site.shared / "smoke")
+    run = Run.submit(
+        site,
+        heat(
+            steps=120,
+            resources={"nodes": 2, "spares": 1, "tasks_per_node": 2, "memory": "1GB"},
+            checkpoint={"interval": "1000 steps"},
+            health={"during": "2s"},
+            setup=[f"export PYTHONPATH={flags}"],
+        ),
+    )
+    run.wait_for("RanksStarted")
+    bad = run.nodes()[1]
+    (flags / f"burnt-{bad}").touch()
+    assert_survived(run, undisturbed(site, heat))
+    (excluded,) = run.data_of("ExcludeNode")
+    assert (excluded["node"], excluded["cause"]) == (bad, "degraded"), run.story()
+    assert run.data_of("StopRanks") == [], run.story()
+    saved, last = run.committed()
+    assert run.data_of("RanksStarted")[1]["restored_step"] == saved < last, run.story()
+    assert f"{bad} turns bad while ranks run: smoke: it is burnt" in run.history()
+    assert ledger(site)[bad]["avoided"]

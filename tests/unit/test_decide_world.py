@@ -26,6 +26,7 @@ from relight.resilience.decide.events import (
     CheckpointCommitted,
     CheckpointRefused,
     Event,
+    NodeDegraded,
     NodesProbed,
     PreflightFinished,
     RankExited,
@@ -138,6 +139,8 @@ class World:
             RanksHung(generation=generation, ranks=(0,), nodes=(node,), detail="x"),
             CheckpointRefused(step=0, reason="x", node="n1"),
             RanksLingered(generation=generation, ranks=(0,), detail="x"),
+            NodeDegraded(node=node, evidence="x", can_save=True),
+            NodeDegraded(node=node, evidence="x", can_save=False),
             self.allocation(),  # the supervisor vanished
             *(StopRequested(cause=cause, kill_at=9.0, evidence="x") for cause in ENDS),
         ]
@@ -162,5 +165,5 @@ def test_only_nodes_with_evidence_against_them_are_excluded(random: Random) -> N
     world = World(random, Policy(nodes=2, tasks_per_node=1), progress=False)
     world.run()
     for exclusion in world.state.excluded:
-        assert exclusion.cause in ("preflight", "node down")
+        assert exclusion.cause in ("preflight", "node down", "degraded")
         assert exclusion.evidence

@@ -46,4 +46,5 @@ CHECK = Check(
     needs=DRIVER,
     timeout_s=20.0,
     run=check_present,
+    repeated=True,
 )

@@ -37,4 +37,5 @@ CHECK = Check(
     needs=DRIVER,
     timeout_s=20.0,
     run=on_each_gpu(judge),
+    repeated=True,
 )

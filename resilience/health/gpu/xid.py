@@ -71,4 +71,5 @@ CHECK = Check(
     needs=DRIVER,
     timeout_s=10.0,
     run=check_xid,
+    repeated=True,
 )

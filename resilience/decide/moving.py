@@ -1,0 +1,37 @@
+"""The scheduler's answers after a new allocation was asked for. Pure."""
+
+from __future__ import annotations
+
+from .actions import Outcome, Withdraw
+from .causes import StopCause
+from .degrade import stay
+from .events import AllocationArranged, AllocationRefused
+from .policy import Policy
+from .state import State
+from .ways_back import EXIT_RESTART, EXIT_STOP, Decision, cause_text, finish
+
+
+def allocation_refused(
+    state: State, event: AllocationRefused, policy: Policy, now: float
+) -> Decision:
+    reason = f"no new allocation: {event.reason}"
+    if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
+        return finish(state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, reason)
+    if event.transient:  # the scheduler may bring the run back; a verdict would forbid that
+        return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause_text(state), reason)
+    stayed = stay(state, policy, now, reason)
+    if stayed is not None:
+        return stayed
+    return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
+
+
+def allocation_arranged(state: State, event: AllocationArranged) -> Decision:
+    if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
+        reason = "the run was cancelled while a new allocation was arranged"
+        order = Withdraw(mode=event.mode, job_id=event.job_id, reason=reason)
+        state, actions = finish(
+            state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, state.stop.evidence
+        )
+        return state, (order, *actions)
+    reason = f"goes on as job {event.job_id} ({event.mode})"
+    return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)

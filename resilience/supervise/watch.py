@@ -1,0 +1,133 @@
+"""The watch over the nodes while ranks run: one light step beside theirs, and what it has to say.
+
+The step holds a sleeping process on every node, spares included, and takes nothing from the
+scheduler between looks. It begins when the first look is due: the preflight has just looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ..config import RunConfig
+from ..decide.events import Event, NodeDegraded, NodesWatched
+from ..decide.state import Exclusion
+from ..health.collect import read_reports
+from ..health.result import NodeReport
+from ..health.running import judge_running
+from ..run_folder import RunFolder
+from . import processes
+from .cluster import Allocation, Cluster, StepRequest
+
+_log: Final = logging.getLogger(__name__)
+POLL_S: Final = 5.0  # for a look at the folder's date
+
+
+class Watch:
+    """Reports NodesWatched and NodeDegraded by ``emit``.
+
+    ``healthy`` are the nodes that the run does not avoid, ``generation`` the one that runs,
+    ``can_save`` whether all its ranks would save a step if they were asked.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        cluster: Cluster,
+        allocation: Allocation,
+        emit: Callable[[Event], None],
+        healthy: Callable[[], tuple[str, ...]],
+        generation: Callable[[], int],
+        can_save: Callable[[], bool],
+    ) -> None:
+        self._run_dir = config.run_dir
+        self._every_s = config.health.during_s
+        self._cluster = cluster
+        self._nodes = allocation.nodes
+        self._out_dir = RunFolder(config.run_dir).watch(allocation.attempt)
+        self._emit = emit
+        self._healthy = healthy
+        self._generation = generation
+        self._can_save = can_save
+        self._process: asyncio.subprocess.Process | None = None
+        self._started = 0.0
+        self._read_at_ns = -1
+        self._bad: dict[str, str] = {}
+        self._accused: dict[str, tuple[int, bool]] = {}
+        self._warnings: tuple[str, ...] = ()
+
+    def said(self, degraded: Sequence[Exclusion]) -> tuple[str, ...]:
+        """For people: the nodes that turned bad, and what the checks warn of."""
+        return (*(f"{one.node} turns bad: {one.evidence}" for one in degraded), *self._warnings)
+
+    async def run(self) -> None:
+        """Watch until cancelled; the step ends with it."""
+        if not self._every_s:
+            return
+        try:
+            while True:
+                begun = self._process is not None
+                await asyncio.sleep(min(self._every_s, POLL_S) if begun else self._every_s)
+                try:
+                    await self._keep_step()
+                    reports = await asyncio.to_thread(self._new_reports)
+                except OSError as error:  # an outage of the run folder's disk ends no run
+                    _log.warning("the nodes are not watched for now: %s", error)
+                    continue
+                if reports is not None:
+                    self._judge(reports)
+                self._accuse()
+        finally:
+            await self._end_step()
+
+    async def _keep_step(self) -> None:
+        """One that ended, with a node or by somebody's hand, is there again an interval later."""
+        running = self._process is not None and self._process.returncode is None
+        if running or time.monotonic() - self._started < self._every_s:
+            return
+        self._started = time.monotonic()
+        self._out_dir.mkdir(parents=True, exist_ok=True)
+        program = (sys.executable, "-m", "relight.resilience.health.watch")
+        request = StepRequest(
+            name="watch",
+            nodes=self._healthy(),
+            tasks_per_node=1,
+            cpus_per_task=1,
+            argv=(*program, str(self._run_dir), str(self._out_dir), f"{self._every_s:g}"),
+            env={},
+            output=self._out_dir / "step.log",
+        )
+        command = self._cluster.step_command(request)
+        self._process = await processes.start(command, self._out_dir / "step.log")
+
+    def _new_reports(self) -> dict[str, NodeReport | None] | None:
+        """All reports, when one has come: a file that is renamed changes its folder's date."""
+        date_ns = self._out_dir.stat().st_mtime_ns
+        if date_ns == self._read_at_ns:
+            return None
+        self._read_at_ns = date_ns
+        return read_reports(self._out_dir, self._nodes)
+
+    def _judge(self, reports: dict[str, NodeReport | None]) -> None:
+        judgement = judge_running(reports)
+        self._bad = dict(judgement.bad)
+        if judgement.warnings != self._warnings:
+            self._warnings = judgement.warnings
+            self._emit(NodesWatched(warnings=judgement.warnings))
+
+    def _accuse(self) -> None:
+        """Name each bad node, and again when another generation runs, or can save by now."""
+        now, known = (self._generation(), self._can_save()), self._healthy()
+        for node, evidence in self._bad.items():
+            if node in known and self._accused.get(node) != now:
+                self._accused[node] = now
+                self._emit(NodeDegraded(node=node, evidence=evidence, can_save=now[1]))
+
+    async def _end_step(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await processes.end(self._process)

@@ -1,0 +1,169 @@
+"""Nodes that turn bad while ranks run: `relight run`, with a site's own check."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from health.plugin import install
+
+from relight.resilience.supervise.journal import read_journals
+
+RELIGHT = Path(sys.executable).with_name("relight")
+PATIENCE_S = 60.0
+STEPS = 250
+PROGRAM = """\
+import sys
+import time
+import numpy as np
+import relight
+
+run = relight.join()
+field = np.zeros(64)
+run.protect(field=field)
+for step in run.steps(int(sys.argv[1])):
+    field += step
+    print("step", step, flush=True)
+    time.sleep(0.03)
+print("digest", field.sum(), flush=True)
+"""
+
+Start = Callable[..., "Watched"]
+
+
+class Watched:
+    """A run of two nodes with a spare, looked at every second."""
+
+    def __init__(self, tmp_path: Path, on_degrade: str, steps: int) -> None:
+        self.flags = install(tmp_path / "site")
+        self._home = tmp_path / "home"
+        (tmp_path / "work.py").write_text(PROGRAM)
+        spec = tmp_path / "job.yaml"
+        spec.write_text(
+            f"command: [{sys.executable}, {tmp_path / 'work.py'}, {steps}]\n"
+            "resources: {nodes: 2, spares: 1}\n"
+            "checkpoint: {interval: 1000 steps}\n"
+            f"health: {{during: 1s, on_degrade: {on_degrade}}}\n"
+        )
+        self._env = {
+            **os.environ,
+            "RELIGHT_HOME": str(self._home),
+            "PYTHONPATH": str(self.flags),
+        }
+        self.process = subprocess.Popen(
+            [RELIGHT, "run", "--json", str(spec)],
+            env=self._env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = (self._home / "runs").iterdir()
+        return folder
+
+    def data_of(self, name: str) -> list[Mapping[str, object]]:
+        records = read_journals(self.folder / "journal") if (self._home / "runs").exists() else []
+        return [record.data for record in records if record.name == name]
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come to pass"
+            assert self.process.poll() is None, "the run has ended"
+            time.sleep(0.05)
+
+    def nodes(self) -> list[str]:
+        self.wait(lambda: self.data_of("RanksStarted"))
+        nodes = self.data_of("RanksStarted")[-1]["nodes"]
+        assert isinstance(nodes, list)
+        return nodes
+
+    def spare(self) -> str:
+        every = self.data_of("AttemptStarted")[-1]["nodes"]
+        assert isinstance(every, list)
+        (spare,) = set(every) - set(self.nodes())
+        return str(spare)
+
+    def flag(self, what: str, node: str) -> None:
+        (self.flags / f"{what}-{node}").touch()
+
+    def status(self) -> dict[str, object]:
+        said = self.relight("status", self.folder.name, "--json")
+        answer: dict[str, object] = json.loads(said)
+        return answer
+
+    def relight(self, *arguments: str) -> str:
+        return subprocess.run(
+            [RELIGHT, *arguments],
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_S,
+        ).stdout
+
+    def steps_of(self, rank: int) -> list[int]:
+        """All steps that a rank has done, in any generation."""
+        logs = sorted(self.folder.glob(f"attempts/*/logs/*/{rank}.log"))
+        text = "".join(log.read_text() for log in logs)
+        return [int(step) for step in re.findall(r"^step (\d+)$", text, re.MULTILINE)]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Start]:
+    runs: list[Watched] = []
+
+    def start(on_degrade: str, steps: int = STEPS) -> Watched:
+        runs.append(Watched(tmp_path, on_degrade, steps))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.terminate()
+        run.process.wait(PATIENCE_S)
+
+
+def test_a_node_that_turns_bad_is_left_and_no_step_is_done_twice(
+    watched: Start,
+) -> None:
+    run = watched("move")
+    bad, spare = run.nodes()[1], run.spare()
+    run.wait(lambda: len(run.steps_of(0)) > 20)
+    run.flag("burnt", bad)
+    assert run.process.wait(PATIENCE_S) == 0
+    (degraded,) = [data for data in run.data_of("NodeDegraded") if data["can_save"]]
+    assert (degraded["node"], degraded["evidence"]) == (bad, "smoke: it is burnt")
+    (excluded,) = run.data_of("ExcludeNode")
+    assert (excluded["node"], excluded["cause"]) == (bad, "degraded")
+    assert [len(run.data_of(name)) for name in ("RanksStarted", "StopRanks")] == [2, 0]
+    assert spare in str(run.data_of("RanksStarted")[-1]["nodes"])
+    for rank in (0, 1):
+        assert run.steps_of(rank) == list(range(STEPS))
+    story = run.relight("history", run.folder.name)
+    assert f"{bad} turns bad while ranks run: smoke: it is burnt" in story
+    assert f"{bad} is avoided from now on: smoke: it is burnt" in story
+
+
+def test_with_warn_it_is_told_and_only_a_spare_is_left(watched: Start) -> None:
+    run = watched("warn", steps=100_000)
+    (warm, burnt), spare = run.nodes(), run.spare()
+    run.flag("warm", warm)
+    run.flag("burnt", burnt)
+    told = [f"{burnt} turns bad: smoke: it is burnt", f"smoke: it is warm ({warm})"]
+    run.wait(lambda: run.status()["health"] == told)
+    assert "it is warm" in run.relight("status", run.folder.name)
+    (run.flags / f"burnt-{burnt}").unlink()  # two of three would not be the nodes' fault
+    run.flag("burnt", spare)
+    run.wait(lambda: run.data_of("ExcludeNode"))
+    assert [data["node"] for data in run.data_of("ExcludeNode")] == [spare]
+    assert len(run.data_of("RanksStarted")) == 1
+    assert run.data_of("SaveAndStop") == []
