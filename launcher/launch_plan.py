@@ -22,6 +22,7 @@ class Submitter:
     python: str
     version: str
     made_by: str  # the command line, for the script's header
+    tree: Path | None = None  # the git work tree that is copied, for `code: snapshot`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

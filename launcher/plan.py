@@ -55,7 +55,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         name=spec.name,
         run_dir=run_dir,
         command=tuple(spec.command),
-        working_dir=_absolute(spec.working_dir, here) or here,
+        working_dir=_working_dir(spec, submitter, run_dir),
         nodes=resources.nodes,
         spares=resources.spares,
         tasks_per_node=resources.tasks_per_node,
@@ -109,6 +109,13 @@ def _keep(keep: KeepRules) -> Keep:
         every_s=seconds,
         best=None if best is None else Best(metric=best.metric, mode=best.mode, n=best.n),
     )
+
+
+def _working_dir(spec: JobSpec, submitter: Submitter, run_dir: Path) -> Path:
+    wanted = _absolute(spec.working_dir, submitter.working_dir) or submitter.working_dir
+    if submitter.tree is None:
+        return wanted
+    return RunFolder(run_dir).code / wanted.resolve().relative_to(submitter.tree)
 
 
 def _is_off(setting: CheckSetting) -> bool:

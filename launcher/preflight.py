@@ -28,16 +28,16 @@ from relight.resilience.supervise.cluster import StepRequest
 
 from .clusters.slurm import commands
 from .clusters.slurm.client import SlurmClient
-from .defaults import with_defaults
+from .layers import Layer, merged
 from .pairs import PairSteps
 from .plan import plan
 from .presence import read_facts
 from .queue import Queue
 from .run_creation import submitter
 from .runs import StoredRun
-from .spec import Checkpoint, JobSpec
-from .spec_file import load_defaults
+from .spec_file import build_spec, default_layers
 from .status import Presence
+from .variables import substitute
 
 _LAUNCH_S: Final = 10.0
 _POLL_S: Final = 0.1
@@ -49,8 +49,10 @@ def examine_here(directory: Path, *, active: bool) -> NodeReport:
     Raises:
         SpecError: a file with defaults is wrong.
     """
-    spec = JobSpec(command=["true"], checkpoint=Checkpoint(directory=str(directory.absolute())))
-    config = plan(with_defaults(spec, load_defaults()), submitter("preflight"), "local").config
+    asked = {"command": ["true"], "checkpoint": {"directory": str(directory.absolute())}}
+    layer = merged([*default_layers(), Layer(asked, {})])
+    layer = substitute(layer, os.environ, "preflight-0")
+    config = plan(build_spec(layer.value, layer.places), submitter("preflight"), "local").config
     return examine(Candidate(node_name(), config, 0.0), time.time(), active=active)
 
 

@@ -21,13 +21,19 @@ from relight.resilience.run_folder import RunFolder
 from .clusters.slurm.lookup import SubmissionUnknown
 from .launch_plan import LaunchPlan, Submitter
 from .runs import runs_dir
+from .snapshot import take_snapshot
 from .stored_plan import PLAN_VERSION
 
 
-def submitter(name: str) -> Submitter:
-    """The facts of this process, with a new run id for a run called ``name``."""
+def new_token() -> str:
+    """What makes the id of a new run unlike all others: it follows the run's name."""
+    return secrets.token_hex(3)
+
+
+def submitter(name: str, token: str | None = None) -> Submitter:
+    """The facts of this process, with the run id for a new run called ``name``."""
     return Submitter(
-        run_id=f"{name}-{secrets.token_hex(3)}",
+        run_id=f"{name}-{token or new_token()}",
         runs_dir=runs_dir(),
         working_dir=Path.cwd(),
         python=sys.executable,
@@ -37,9 +43,11 @@ def submitter(name: str) -> Submitter:
 
 
 @contextmanager
-def new_run_folder(plan: LaunchPlan, spec_text: str) -> Iterator[RunFolder]:
-    """The folder of the plan's run; an exception in the body removes it again, unless a job may
-    exist that needs it.
+def new_run_folder(
+    plan: LaunchPlan, spec_text: str, tree: Path | None = None
+) -> Iterator[RunFolder]:
+    """The folder of the plan's run, with a copy of a git work tree where one is given; an exception
+    in the body removes it again, unless a job may exist that needs it.
 
     Raises:
         UsageError: it exists, or cannot be made.
@@ -62,6 +70,8 @@ def new_run_folder(plan: LaunchPlan, spec_text: str) -> Iterator[RunFolder]:
         _write(folder.spec, spec_text)
         _write(folder.script, plan.script)
         _write(folder.plan, _plan_text(plan))
+        if tree is not None:
+            take_snapshot(tree, folder)
         yield folder
     except SubmissionUnknown:
         raise

@@ -66,6 +66,11 @@ def all_runs() -> list[StoredRun]:
     return sorted(runs, key=lambda run: run.plan.created)
 
 
+def run_ids() -> list[str]:
+    """The ids of all runs, whether they can be read or not."""
+    return [folder.name for folder in _folders()]
+
+
 def submitted_job(folder: RunFolder) -> Path:
     """The file that holds the job id of the first submission."""
     return folder.root / "job_id"

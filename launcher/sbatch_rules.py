@@ -8,9 +8,11 @@ from typing import Final
 from relight.resilience.config import RestartConfig, RunConfig
 
 from .launch_plan import Submitter
+from .layers import Place
 from .plan import run_config
 from .sbatch_script import Line
-from .spec_file import Fault, SpecError, build_spec
+from .spec_faults import Fault, SpecError
+from .spec_file import build_spec
 from .yaml_lines import Path, YamlFault, read_yaml
 
 # sbatch's options say the rest of a spec, or it has no meaning for a script.
@@ -29,18 +31,19 @@ def config_of_lines(
         "command": ["script"],
         "restart": _known_keys(restart),
     }
-    places: dict[Path, int] = {}
+    places: dict[Path, Place] = {(): Place(source)}
     faults: list[Fault] = []
     for line in lines:
         try:
             for path, item in _leaves(line):
                 _put(value, path, item)
-                places |= {path[: depth + 1]: line.number for depth in range(len(path))}
+                place = Place(source, line.number)
+                places |= {path[: depth + 1]: place for depth in range(len(path))}
         except (YamlFault, ValueError) as fault:
-            faults.append(Fault(line.number, str(fault)))
+            faults.append(Fault(Place(source, line.number), str(fault)))
     if faults:
-        raise SpecError(source, faults)
-    return run_config(build_spec(value, places, source), submitter)
+        raise SpecError(faults)
+    return run_config(build_spec(value, places), submitter)
 
 
 def _known_keys(restart: RestartConfig) -> dict[str, object]:

@@ -91,6 +91,10 @@ def _command(value: object) -> list[str]:
     return words
 
 
+def _lines(value: object) -> list[str]:
+    return [_one_line(line) for line in (value if isinstance(value, list) else [value])]
+
+
 def _one_line(value: object) -> str:
     text = _word(value)
     if not text or not text.isprintable():
@@ -107,6 +111,11 @@ Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
+Lines = Annotated[
+    list[str],
+    BeforeValidator(_lines),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
 Command = Annotated[
     list[str],
     BeforeValidator(_command),
@@ -200,16 +209,12 @@ class SecretFile(_Section):
     file: Line
 
 
-class SiteFile(_Section):
-    """What a site, or a user for all runs, wants otherwise where a spec says nothing."""
-
-    health: Health = Health()
-
-
 class JobSpec(_Section):
-    """One run. ``working_dir`` defaults to where the command was given, as in sbatch."""
+    """One run. ``working_dir`` defaults to where the command was given, as in sbatch; ``include``
+    is done with once the spec is read."""
 
     name: Name = "job"
+    include: Lines = []
     command: Command
     resources: Resources = Resources()
     sbatch: Annotated[dict[str, Line | Literal[True]], AfterValidator(check_sbatch)] = {}
@@ -220,6 +225,7 @@ class JobSpec(_Section):
     checkpoint: Checkpoint = Checkpoint()
     restart: RestartRules = RestartRules()
     health: Health = Health()
+    code: Literal["snapshot"] | None = None
     run_dir: Line | None = None
     working_dir: Line | None = None
 

@@ -2,187 +2,131 @@
 
 from __future__ import annotations
 
-import difflib
+import os
+import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, get_args
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from relight.errors import UsageError
 
-from .defaults import default_files, with_defaults
-from .spec import JobSpec, SiteFile
-from .spec_checks import NamedFaults
-from .yaml_lines import Lines, YamlFault, read_yaml
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from .defaults import default_files
+from .layers import Layer, Place, layer_of, merged
+from .overrides import override
+from .spec import JobSpec
+from .spec_faults import Fault, Places, SpecError, faults_of, nearest
+from .variables import substitute
+from .yaml_lines import YamlFault, read_yaml
 
 MAX_FILE_BYTES: Final = 1024**2
-Model = TypeVar("Model", JobSpec, SiteFile)
+_NO_DEFAULT: Final = ("name", "command", "run_dir", "include")
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong, and where."""
+def load_spec(path: Path, sets: Sequence[str] = (), token: str = "0") -> tuple[JobSpec, str]:
+    """The spec in a file, over what it includes and the defaults of user and site, with ``--set``
+    words over it; and the file's text, with those words as comments.
 
-    line: int
-    message: str
-
-
-class SpecError(UsageError):
-    """Every fault of one spec file."""
-
-    def __init__(self, source: str, faults: Sequence[Fault]) -> None:
-        self.faults = tuple(sorted(faults, key=lambda fault: fault.line))
-        super().__init__(
-            "\n".join(f"{source}:{fault.line}: {fault.message}" for fault in self.faults)
-        )
-
-
-def load_spec(path: Path) -> tuple[JobSpec, str]:
-    """The spec in a file, and the file's text.
+    ``token`` is the end of the run id, for ``${run.id}``.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: a file cannot be read.
         SpecError: it can, and its content is wrong.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB: it is not a spec")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text: it is not a spec") from error
-    return with_defaults(parse_spec(text, str(path)), load_defaults()), text
+    text = _read(path)
+    written = merged([_layer(text, str(path)), *map(override, sets)])
+    layer = merged([*default_layers(), *_included(written, path), written])
+    layer = substitute(layer, os.environ, f"{layer.value.get('name', 'job')}-{token}")
+    spec = build_spec(layer.value, layer.places)
+    return spec, text + "".join(f"\n# --set {_one_line(word)}" for word in sets)
 
 
-def load_defaults() -> list[SiteFile]:
-    """What the site, and then the user, wants for all runs.
+def default_layers() -> list[Layer]:
+    """What the site, and then the user, wants where a spec says nothing.
 
     Raises:
-        SpecError: one of the two files is wrong.
+        UsageError, SpecError: one of the two files is wrong.
     """
-    return [_parse(SiteFile, place.read_text(), str(place)) for place in default_files()]
+    return [_partial(place, "a default") for place in default_files()]
 
 
 def parse_spec(text: str, source: str) -> JobSpec:
-    """The spec in ``text``; ``source`` names it in messages.
+    """The spec in ``text`` alone; ``source`` names it in messages.
 
     Raises:
         SpecError: something in it is wrong.
     """
-    return _parse(JobSpec, text, source)
+    layer = _layer(text, source)
+    return build_spec(layer.value, layer.places)
 
 
-def _parse(model: type[Model], text: str, source: str) -> Model:
+def build_spec(value: Mapping[str, object], places: Places) -> JobSpec:
+    """The spec that ``value`` means; ``places`` says where its parts stand.
+
+    Raises:
+        SpecError: something in it is wrong.
+    """
+    try:
+        return JobSpec.model_validate(value)
+    except ValidationError as error:
+        faults = [fault for details in error.errors() for fault in faults_of(details, places)]
+        raise SpecError(faults) from error
+
+
+def _layer(text: str, source: str) -> Layer:
     try:
         value, lines = read_yaml(text)
     except YamlFault as fault:
-        raise SpecError(source, [Fault(fault.line, str(fault))]) from fault
+        raise SpecError([Fault(Place(source, fault.line), str(fault))]) from fault
     if not isinstance(value, dict):
-        key = next(iter(model.model_fields))
-        raise SpecError(source, [Fault(1, f"expected keys such as `{key}: ...` at the top level")])
-    return _built(model, value, lines, source)
+        message = "expected keys such as `command: ...` at the top level"
+        raise SpecError([Fault(Place(source, 1), message)])
+    return layer_of(value, lines, source)
 
 
-def build_spec(value: Mapping[str, object], lines: Lines, source: str) -> JobSpec:
-    """The spec that ``value`` means; ``lines`` says where its parts stand in ``source``.
+def _included(written: Layer, path: Path) -> list[Layer]:
+    """The files that a spec names, looked for beside it; variables may be in their names."""
+    named = {"include": written.value.get("include", [])}
+    layer = substitute(Layer(named, written.places), os.environ, "-")
+    names = layer.value["include"]
+    return [
+        _partial(path.parent / Path(name).expanduser(), "included")
+        for name in (names if isinstance(names, list) else [names])
+        if isinstance(name, str)  # anything else is told as a fault of the spec
+    ]
 
-    Raises:
-        SpecError: something in it is wrong.
-    """
-    return _built(JobSpec, value, lines, source)
+
+def _partial(path: Path, what: str) -> Layer:
+    """A file that holds a part of a spec."""
+    layer = _layer(_read(path, private=True), str(path))
+    faults = [
+        Fault(nearest((key,), layer.places), f"{key!r} cannot be {what}: it is for the spec itself")
+        for key in _NO_DEFAULT
+        if key in layer.value
+    ]
+    if faults:
+        raise SpecError(faults)
+    return layer
 
 
-def _built(model: type[Model], value: Mapping[str, object], lines: Lines, source: str) -> Model:
+def _read(path: Path, *, private: bool = False) -> str:
+    """``private``: the file may be somebody else's, but not everybody's: it may name commands."""
     try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        faults = [fault for details in error.errors() for fault in _faults(details, lines)]
-        raise SpecError(source, faults) from error
+        with path.open("rb") as file:
+            open_to_all = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IWOTH
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if private and open_to_all:
+        raise UsageError(f"{path} can be written by every user: it is not used; `chmod o-w` it")
+    if len(content) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB: it is not a spec")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text: it is not a spec") from error
 
 
-def _faults(details: ErrorDetails, lines: Lines) -> list[Fault]:
-    place = _place(details["loc"], lines)
-    error = details.get("ctx", {}).get("error")
-    if isinstance(error, NamedFaults):
-        return [_named_fault(text, lines) for text in error.faults]
-    return [Fault(_line_of(place, lines), _message(details, place))]
-
-
-def _named_fault(text: str, lines: Lines) -> Fault:
-    """A fault whose text begins with the dotted path that it is about."""
-    dotted = text.partition(":")[0]
-    return Fault(_line_of(tuple(dotted.split(".")), lines), text)
-
-
-def _place(loc: tuple[str | int, ...], lines: Lines) -> tuple[str | int, ...]:
-    """The path in the file: pydantic adds the tried types of a union, and ``[key]``."""
-    place: tuple[str | int, ...] = ()
-    for part in loc:
-        if (*place, part) in lines:
-            place = (*place, part)
-    return place
-
-
-def _line_of(path: tuple[str | int, ...], lines: Lines) -> int:
-    while path not in lines and path:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-def _message(details: ErrorDetails, place: tuple[str | int, ...]) -> str:
-    dotted = ".".join(str(part) for part in place)
-    context: Mapping[str, object] = details.get("ctx", {})
-    given = details["input"]
-    match details["type"]:
-        case "missing":
-            missing = ".".join(str(part) for part in details["loc"])
-            return f"{missing} is missing; it has no default"
-        case "extra_forbidden":
-            return _unknown_key(place)
-        case "value_error":
-            return f"{dotted}: {context['error']}"
-        case "literal_error":
-            return f"{dotted}: {given!r} is not known; expected {context['expected']}"
-        case "int_type" | "int_from_float":
-            return f"{dotted}: {given!r} is not a whole number"
-        case "greater_than_equal":
-            return f"{dotted}: {given!r} is too small; it must be at least {context['ge']}"
-        case "string_type":
-            return f"{dotted}: {given!r} is not text: put it in quotes"
-        case "list_type":
-            return f"{dotted}: {given!r} is not a list; write one item per line, or [a, b]"
-        case "dict_type" | "model_type":
-            return f"{dotted}: {given!r} is not a group of keys"
-        case "string_pattern_mismatch":
-            return f"{dotted}: {given!r} does not match {context['pattern']}"
-        case _:
-            return f"{dotted}: {details['msg']}, not {given!r}"
-
-
-def _unknown_key(place: tuple[str | int, ...]) -> str:
-    key = str(place[-1])
-    known = _known_keys(place[:-1])
-    dotted = ".".join(str(part) for part in place)
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
-    return f"unknown key {dotted!r}; {hint}"
-
-
-def _known_keys(place: tuple[str | int, ...]) -> list[str]:
-    model: type[BaseModel] = JobSpec
-    for part in place:
-        field = model.model_fields.get(str(part))
-        if field is None:  # the name of an entry, as in secrets.NAME
-            continue
-        kinds = (field.annotation, *get_args(field.annotation))
-        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
-    return sorted(field.alias or name for name, field in model.model_fields.items())
+def _one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

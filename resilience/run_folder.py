@@ -35,6 +35,11 @@ class RunFolder:
         return self.root / "slurm_script"
 
     @property
+    def code(self) -> Path:
+        """A copy of the code as it was at submission, where the spec asks for one."""
+        return self.root / "code"
+
+    @property
     def cancelled(self) -> Path:
         """Exists once somebody has cancelled the run: nothing may be restarted after that."""
         return self.root / "CANCELLED"

@@ -8,10 +8,11 @@ import click
 
 from ..inside import become, chosen, look_inside
 from ..runs import find_run
+from .run_argument import complete_run
 
 
 @click.command("attach")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--node", help="On this node; on that of rank 0 by default.")
 @click.option("--rank", type=int, help="On the node of this rank.")
 def command(run: str, node: str | None, rank: int | None) -> None:

@@ -10,10 +10,11 @@ from relight.resilience.messages import EXIT_FAILED
 
 from ..cancellation import cancel
 from ..runs import find_run
+from .run_argument import complete_run
 
 
 @click.command("cancel")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
     """End RUN for good: nothing of it stays in the queue, and nothing is started again."""

@@ -8,10 +8,11 @@ import click
 
 from ..runs import find_run
 from ..steering import save_now
+from .run_argument import complete_run
 
 
 @click.command("checkpoint")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
     """Let RUN save its state now and go on; returns when the checkpoint is valid."""

@@ -6,10 +6,11 @@ import click
 
 from ..inside import become, chosen, look_inside
 from ..runs import find_run
+from .run_argument import complete_run
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--node", help="Only on this node; on all by default.")
 @click.option("--rank", type=int, help="Only on the node of this rank.")
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -11,10 +11,11 @@ from relight.resilience.supervise.journal import read_journals
 
 from ..report import History, history
 from ..runs import find_run
+from .run_argument import complete_run
 
 
 @click.command("history")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
     """Tell what happened to RUN: attempts, generations, causes, excluded nodes, checkpoints."""

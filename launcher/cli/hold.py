@@ -6,10 +6,11 @@ import click
 
 from ..runs import find_run
 from ..steering import hold
+from .run_argument import complete_run
 
 
 @click.command("hold")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 def command(run: str) -> None:
     """Let RUN save, give its nodes back, and wait in the queue until it is released."""
     stored = find_run(run)

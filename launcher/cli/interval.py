@@ -16,12 +16,13 @@ from relight.resilience.supervise.rules_file import stored_rules
 from relight.resilience.supervise.supervisor import policy_of
 
 from ..runs import find_run
+from .run_argument import complete_run
 
 _CHOICES_S: Final = (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0)
 
 
 @click.command("interval")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--nodes", type=click.IntRange(1), help="Without RUN: how many nodes.")
 @click.option("--save-s", type=click.FloatRange(0, min_open=True), help="Seconds a save takes.")
 @click.option("--ran-h", type=click.FloatRange(0), default=0.0, help="Hours it ran so far.")

@@ -17,12 +17,13 @@ from relight.resilience.supervise.standing import read_verdict
 
 from ..rank_logs import LogTail, RankLog, rank_logs
 from ..runs import StoredRun, find_run
+from .run_argument import complete_run
 
 _TICK_S: Final = 0.5
 
 
 @click.command("logs")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends, over restarts.")
 @click.option("--rank", type=int, help="Only this rank.")
 @click.option("--attempt", help="Only this attempt: its number, from 1, or its name.")

@@ -34,6 +34,8 @@ _VERBS: Final = {
     "preflight": "Look at nodes: of a run, or this one.",
     "nodes": "Look at what is known against nodes, and change it.",
     "doctor": "Tell what this site's Slurm allows, and what follows for you.",
+    "init": "Write a first job.yaml for this site.",
+    "completion": "Print what makes a shell complete.",
     "schema": "Print the JSON Schema of job.yaml.",
 }
 

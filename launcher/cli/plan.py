@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
+from ..asked import read_asked
 from ..avoidance import avoid_known_bad
 from ..plan import plan
-from ..run_creation import submitter
-from ..spec_file import load_spec
+from .spec_arguments import with_spec
 
 
 @click.command("plan")
-@click.argument("spec", type=click.Path(path_type=Path))
+@with_spec
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
-def command(spec: Path, as_json: bool) -> None:
+def command(spec: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Print the script that SPEC would be sent as. Sends and writes nothing."""
-    asked, _text = load_spec(spec)
-    launch = plan(avoid_known_bad(asked).spec, submitter(asked.name), "slurm")
+    asked = read_asked(spec, sets)
+    launch = plan(avoid_known_bad(asked.spec).spec, asked.submitter, "slurm")
     if as_json:
         import json
 

@@ -13,12 +13,13 @@ from relight.resilience.health.result import NodeReport, Outcome
 from relight.resilience.messages import EXIT_FAILED
 
 from ..runs import find_run
+from .run_argument import complete_run
 
 _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
 
 
 @click.command("preflight")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--list", "as_list", is_flag=True, help="List the checks instead.")
 @click.option(
     "--directory",

@@ -6,10 +6,11 @@ import click
 
 from ..runs import find_run
 from ..steering import release
+from .run_argument import complete_run
 
 
 @click.command("release")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 def command(run: str) -> None:
     """Let RUN, which is held, start again."""
     stored = find_run(run)

@@ -15,10 +15,11 @@ from relight.resilience.supervise.rules_file import stored_rules
 from relight.resilience.supervise.supervisor import policy_of
 
 from ..runs import find_run
+from .run_argument import complete_run
 
 
 @click.command("replay")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
     """Decide again all that RUN has decided; exit 1 at the first difference."""

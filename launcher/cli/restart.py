@@ -7,10 +7,11 @@ import click
 from ..clusters.slurm.hostlist import expand_nodes
 from ..runs import find_run
 from ..steering import restart
+from .run_argument import complete_run
 
 
 @click.command("restart")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @click.option(
     "--exclude", multiple=True, metavar="NODES", help="Leave these nodes, such as n1,n[4-6]."
 )

@@ -12,24 +12,26 @@ from relight.resilience.messages import EXIT_RESTART
 from relight.resilience.supervise.standing import read_verdict
 
 from ..clusters.local_front import Front, is_alive
-from ..run_creation import new_run_folder, submitter
+from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
 from ..watch import watcher
+from .spec_arguments import with_sets
 
 
 @click.command("run")
 @click.argument("spec", type=click.Path(path_type=Path), required=False)
+@with_sets
 @click.option("--resume", metavar="RUN", help="Go on with a local run instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
-def command(spec: Path | None, resume: str | None, as_json: bool) -> None:
+def command(spec: Path | None, sets: tuple[str, ...], resume: str | None, as_json: bool) -> None:
     """Run the job that SPEC describes on this machine, without Slurm, until it is done.
 
     Nodes are pretend nodes. Ctrl-C cancels the run; a SIGTERM stops it so that --resume goes on.
     """
     if (spec is None) == (resume is None):
         raise UsageError("give either a spec file or --resume RUN")
-    run = _new_run(spec) if spec is not None else _old_run(resume or "")
+    run = _new_run(spec, sets) if spec is not None else _old_run(resume or "")
     if not as_json:
         click.echo(f"run {run.run_id} in {run.folder.root}", err=True)
     front = Front(run.folder, run.plan.config, watcher(run.folder, as_json=as_json))
@@ -39,18 +41,18 @@ def command(spec: Path | None, resume: str | None, as_json: bool) -> None:
     click.get_current_context().exit(code)
 
 
-def _new_run(spec: Path) -> StoredRun:
+def _new_run(spec: Path, sets: tuple[str, ...]) -> StoredRun:
+    from ..asked import read_asked
     from ..plan import plan
-    from ..spec_file import load_spec
 
-    asked, text = load_spec(spec)
-    launch = plan(asked, submitter(asked.name), "local")
+    asked = read_asked(spec, sets)
+    launch = plan(asked.spec, asked.submitter, "local")
     if launch.config.mpi is not None and launch.config.world_size > 1:
         raise UsageError(
             f"{spec}: mpi: {launch.config.mpi} needs Slurm's srun to connect "
             f"{launch.config.world_size} ranks; `relight submit` runs it there"
         )
-    with new_run_folder(launch, text) as folder:
+    with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         return StoredRun(folder, read_plan(folder.root))
 
 

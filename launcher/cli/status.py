@@ -14,6 +14,7 @@ from ..presence import read_facts
 from ..queue import Queue
 from ..runs import all_runs, find_run
 from ..status import Status, status
+from .run_argument import complete_run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +24,7 @@ Look = Callable[[], list[Status]]
 
 
 @click.command("status")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--watch", is_flag=True, help="Go on, until the run has ended or you stop it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, watch: bool, as_json: bool) -> None:

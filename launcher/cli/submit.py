@@ -7,30 +7,31 @@ from pathlib import Path
 
 import click
 
+from ..asked import read_asked
 from ..avoidance import avoid_known_bad
 from ..plan import plan
-from ..run_creation import new_run_folder, submitter
+from ..run_creation import new_run_folder
 from ..runs import submitted_job
-from ..spec_file import load_spec
+from .spec_arguments import with_spec
 
 
 @click.command("submit")
-@click.argument("spec", type=click.Path(path_type=Path))
+@with_spec
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(spec: Path, as_json: bool) -> None:
+def command(spec: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Submit the job that SPEC describes to Slurm."""
     from ..clusters.slurm.submit import submit
     from ..site import warnings
 
-    asked, text = load_spec(spec)
-    avoidance = avoid_known_bad(asked)
-    launch = plan(avoidance.spec, submitter(asked.name), "slurm")
-    with new_run_folder(launch, text) as folder:
+    asked = read_asked(spec, sets)
+    avoidance = avoid_known_bad(asked.spec)
+    launch = plan(avoidance.spec, asked.submitter, "slurm")
+    with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         job_id = submit(launch)
         submitted_job(folder).write_text(job_id + "\n")
     for note in avoidance.notes:
         click.echo(f"relight: {note}", err=True)
-    for warning in warnings(asked):
+    for warning in warnings(asked.spec):
         click.echo(f"relight: warning: {warning}", err=True)
     run_id = launch.config.run_id
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from stage.local import PROGRAM
+from stage.local import UNDISTURBED, UNTIL_TOLD
 from stage.run import Run
 from stage.site import PYTHON, RELIGHT, Site
 from stage.whole import whole
@@ -18,7 +18,8 @@ def site(generous: Site) -> Iterator[Site]:
 
 def test_save_leave_a_node_hold_and_release(site: Site) -> None:
     program = site.shared / "steered.py"
-    program.write_text(PROGRAM.format(steps=400))
+    stop = site.shared / "stop"
+    program.write_text(UNTIL_TOLD.format(stop=str(stop)))
     resources = {"nodes": 2, "time": "0:20:00"}
     command = [str(PYTHON), str(program)]
     checkpoint = {"interval": "1h"}
@@ -42,6 +43,9 @@ def test_save_leave_a_node_hold_and_release(site: Site) -> None:
     assert "`relight release` lets it go" in str(held["waits_for"])
     assert site.idle(), "its nodes are free"
     site.user(str(RELIGHT), "release", run.run_id)
+    run.wait_for("RanksStarted", 3)
+    stop.touch()
     assert run.finish()["state"] == "COMPLETED", run.story()
+    assert site.user(str(RELIGHT), "logs", run.run_id).count(UNDISTURBED) == 2
     assert run.status()["excluded"] == [left]
     assert len(run.data_of("AttemptStarted")) == 3

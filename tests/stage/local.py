@@ -29,6 +29,25 @@ for step in run.steps({steps}):
 print("digest", field.sum(), flush=True)
 """
 
+# Goes on until there is a file, and says then what its state has lost: nothing.
+UNTIL_TOLD = """\
+import time
+from pathlib import Path
+import numpy as np
+import relight
+
+run = relight.join()
+field = np.zeros(64)
+run.protect(field=field)
+for step in run.steps(100_000):
+    field += step
+    if Path({stop!r}).exists():
+        break
+    time.sleep(0.02)
+print("lost", field.sum() - 64 * sum(range(step + 1)), flush=True)
+"""
+UNDISTURBED = "lost 0.0"
+
 
 class Run:
     """A ``relight run`` in the background."""

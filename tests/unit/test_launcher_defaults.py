@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from relight.launcher import defaults
-from relight.launcher.defaults import with_defaults
 from relight.launcher.launch_plan import Submitter
+from relight.launcher.layers import Layer, merged
 from relight.launcher.plan import plan
-from relight.launcher.spec import JobSpec, SiteFile
-from relight.launcher.spec_file import SpecError, load_spec, parse_spec
+from relight.launcher.spec import JobSpec
+from relight.launcher.spec_faults import SpecError
+from relight.launcher.spec_file import build_spec, load_spec, parse_spec
 from relight.resilience.config import HealthConfig, RunConfig
 
 
@@ -20,8 +22,11 @@ def spec(health: str = "{}") -> JobSpec:
     return parse_spec(f"command: [a]\nhealth: {health}", "job.yaml")
 
 
-def site(**health: object) -> SiteFile:
-    return SiteFile.model_validate({"health": health})
+def over(health: Mapping[str, object], *files: Mapping[str, object]) -> JobSpec:
+    """A spec over files of the site and the user."""
+    layers = [Layer({"health": file}, {}) for file in (*files, health)]
+    value = merged([*layers, Layer({"command": ["a"]}, {})]).value
+    return build_spec(value, {})
 
 
 def config(job: JobSpec) -> HealthConfig:
@@ -36,18 +41,20 @@ def config(job: JobSpec) -> HealthConfig:
     return plan(job, submitter, "local").config.health
 
 
-def test_without_defaults_a_spec_is_as_it_is() -> None:
-    assert with_defaults(spec(), [SiteFile()]) == spec()
-
-
 def test_the_spec_counts_most_and_the_user_more_than_the_site() -> None:
-    files = [
-        site(checks={"load": {"per_cpu": 4}, "swap": False}, budget="60s", mounts=["/scratch"]),
-        site(checks={"gpu_ecc": {"corrected": 5}, "swap": {"used_bytes": 7}}, site_command="nhc"),
+    files: list[Mapping[str, object]] = [
+        {
+            "checks": {"load": {"per_cpu": 4}, "swap": False},
+            "budget": "60s",
+            "mounts": ["/scratch"],
+        },
+        {
+            "checks": {"gpu_ecc": {"corrected": 5}, "swap": {"used_bytes": 7}},
+            "site_command": "nhc",
+        },
     ]
-    health = config(
-        with_defaults(spec("{budget: 10s, checks: {gpu_ecc: {uncorrected: 1}}}"), files)
-    )
+    spec = {"budget": "10s", "checks": {"gpu_ecc": {"uncorrected": 1}}}
+    health = config(over(spec, *files))
     assert health.budget_s == 10.0
     assert health.site_command == "nhc"
     assert health.mounts == ("/scratch",)
@@ -62,7 +69,7 @@ def test_the_spec_counts_most_and_the_user_more_than_the_site() -> None:
 def test_a_check_that_is_off() -> None:
     for text in ("{checks: {swap: off}}", "{checks: {swap: 'off'}}"):
         assert config(spec(text)).skip == ("swap",)
-    assert config(with_defaults(spec("{checks: {swap: off}}"), [site(checks={"swap": {}})])).skip
+    assert config(over({"checks": {"swap": "off"}}, {"checks": {"swap": {}}})).skip
 
 
 def test_paths_are_those_of_the_submission() -> None:

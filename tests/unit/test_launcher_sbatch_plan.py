@@ -20,7 +20,7 @@ from relight.launcher.sbatch_plan import (
 )
 from relight.launcher.sbatch_rules import config_of_lines
 from relight.launcher.sbatch_script import Line
-from relight.launcher.spec_file import SpecError
+from relight.launcher.spec_faults import SpecError
 from relight.resilience.config import RunConfig
 
 FACTS = Submitter(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from relight.errors import UsageError
-from relight.launcher.spec_file import SpecError, load_spec, parse_spec
+from relight.launcher.spec_faults import SpecError
+from relight.launcher.spec_file import load_spec, parse_spec
 
 
 def faults(text: str) -> list[tuple[int, str]]:

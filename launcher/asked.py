@@ -1,0 +1,38 @@
+"""What a user asks for on the command line: a spec file and ``--set`` words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .launch_plan import Submitter
+from .run_creation import new_token, submitter
+from .snapshot import work_tree
+from .spec import JobSpec
+from .spec_file import load_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``text`` is the spec as the run folder keeps it."""
+
+    spec: JobSpec
+    text: str
+    submitter: Submitter
+
+
+def read_asked(path: Path, sets: Sequence[str]) -> Asked:
+    """The spec with its variables, for a run with an id of its own.
+
+    Raises:
+        UsageError: a file cannot be read, or there is no work tree to take a snapshot of.
+        SpecError: the spec is wrong.
+    """
+    token = new_token()
+    spec, text = load_spec(path, sets, token)
+    facts = submitter(spec.name, token)
+    if spec.code == "snapshot":
+        folder = facts.working_dir / Path(spec.working_dir or "").expanduser()
+        facts = replace(facts, tree=work_tree(folder).resolve())
+    return Asked(spec, text, facts)

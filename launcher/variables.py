@@ -1,0 +1,88 @@
+"""``${VAR}`` and ``${run.id}`` in the values of a spec (pure).
+
+Values are put in after the YAML was read: they can become no syntax of it. What a shell reads, and
+the command, is left alone: ``${VAR}`` has a meaning there. ``${run.id}`` has none, and is put in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from .layers import Layer, Place
+from .spec_faults import Fault, SpecError, nearest
+from .yaml_lines import Path
+
+_ANY: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
+_OURS: Final = re.compile(r"\$()\{(run\.[a-z]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET: Final = re.compile(r"(?:^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?:$|_)", re.I)
+_NUMBER: Final = re.compile(r"[-+]?[0-9]+")
+_OF_SHELLS: Final = (("command",), ("setup",), ("health", "site_command"))
+_WITH_NUMBERS: Final = ("resources", "restart", "checkpoint", "health")
+
+
+def substitute(layer: Layer, env: Mapping[str, str], run_id: str) -> Layer:
+    """The layer with all variables replaced; ``$${`` stands for ``${``.
+
+    Raises:
+        SpecError: a variable is not there, or may not be used.
+    """
+    known = {"run.id": run_id, "run.name": run_id.rpartition("-")[0]}
+    walk = _Walk(layer.places, env, known)
+    value = walk.group(layer.value, ())
+    if walk.faults:
+        raise SpecError(walk.faults)
+    return Layer(value, layer.places)
+
+
+@dataclass(slots=True)
+class _Walk:
+    places: Mapping[Path, Place]
+    env: Mapping[str, str]
+    ours: Mapping[str, str]
+    faults: list[Fault] = field(default_factory=list)
+
+    def group(self, value: Mapping[str, object], path: Path) -> dict[str, object]:
+        return {key: self._any(item, (*path, key)) for key, item in value.items()}
+
+    def _any(self, value: object, path: Path) -> object:
+        if isinstance(value, dict):
+            return self.group(value, path)
+        if isinstance(value, list):
+            return [self._any(item, (*path, index)) for index, item in enumerate(value)]
+        return self._text(value, path) if isinstance(value, str) else value
+
+    def _text(self, text: str, path: Path) -> object:
+        of_shell = any(path[: len(place)] == place for place in _OF_SHELLS)
+        found = (_OURS if of_shell else _ANY).sub(lambda match: self._value(match, path), text)
+        whole = found != text and _ANY.fullmatch(text) is not None
+        if whole and path[0] in _WITH_NUMBERS and _NUMBER.fullmatch(found):
+            return int(found)
+        return found
+
+    def _value(self, match: re.Match[str], path: Path) -> str:
+        escaped, name = match.groups()
+        if escaped:
+            return match[0][1:]
+        if name in self.ours:
+            return self.ours[name]
+        if _SECRET.search(name):
+            self._fault(path, f"${{{name}}} is a secret by its name: give it by `secrets`")
+        elif name in self.env:
+            return self.env[name]
+        elif _NAME.fullmatch(name):
+            near = difflib.get_close_matches(name, self.env, n=1, cutoff=0.8)
+            hint = f"; did you mean ${{{near[0]}}}?" if near else ""
+            self._fault(path, f"the variable {name} is not set{hint}")
+        else:
+            ours = ", ".join(self.ours)
+            self._fault(path, f"${{{name}}} is no variable; there are {ours} and the environment's")
+        return ""
+
+    def _fault(self, path: Path, message: str) -> None:
+        dotted = ".".join(map(str, path))
+        self.faults.append(Fault(nearest(path, self.places), f"{dotted}: {message}"))
