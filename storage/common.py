@@ -13,7 +13,7 @@ from .restore import understood
 from .sealed import Json
 from .shards import Shards
 
-_PART: Final[Json] = {"part": True}
+PART: Final[Json] = {"part": True}  # in place of an array that is compared elsewhere
 
 
 class Difference(NamedTuple):
@@ -30,7 +30,7 @@ def differences(directory: Path, manifest: Manifest) -> Iterator[Difference]:
     """
     first = _comparable(directory, manifest, 0)
     for rank in range(1, manifest.world_size):
-        for key in _differing(first, _comparable(directory, manifest, rank), ()):
+        for key in differing(first, _comparable(directory, manifest, rank), ()):
             yield Difference(key, rank)
 
 
@@ -43,14 +43,15 @@ def _comparable(directory: Path, manifest: Manifest, rank: int) -> Json:
             writer, number = shards.holder(rank, key, cast(Mapping[str, int], node))
             form = shards.form(writer, number)
             if form.global_shape is not None:
-                return _PART
+                return PART
             digest = shards.fingerprint(writer, number).hex()
             return {"same": [form.kind, form.dtype, list(form.shape), digest]}
 
         return replaced(shards.index(rank).tree, described)
 
 
-def _differing(one: Json, other: Json, key: Key) -> Iterator[Key]:
+def differing(one: Json, other: Json, key: Key) -> Iterator[Key]:
+    """The keys under which two trees differ, as deep as dicts are nested; one may lack parts."""
     if one == other:
         return
     members, others = _members(one), _members(other)
@@ -59,8 +60,8 @@ def _differing(one: Json, other: Json, key: Key) -> Iterator[Key]:
         return
     for name in dict.fromkeys([*members, *others]):
         if name in members and name in others:
-            yield from _differing(members[name], others[name], (*key, name))
-        elif members.get(name, others.get(name)) != _PART:
+            yield from differing(members[name], others[name], (*key, name))
+        elif members.get(name, others.get(name)) != PART:
             yield (*key, name)
 
 

@@ -141,6 +141,14 @@ class RanksDiffer(RelightError):
         self.key = key
 
 
+class ExportRefused(UsageError):
+    """Arrays cannot be written to this file; nothing of it is left."""
+
+
+class DeletionRefused(UsageError):
+    """A checkpoint must not be deleted; nothing was."""
+
+
 class SaveIncomplete(RelightError):
     """The shards of a step do not make a whole checkpoint, so it was not committed."""
 

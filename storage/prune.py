@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from .choose import candidates
 from .condition import Candidate, incarnations
 from .durable import fsync_dir
 from .epoch import check_holding
+from .errors import DeletionRefused
 from .layout import Incarnation, incarnation_dir, manifest_path, step_dir
 from .retention import Committed, Keep, to_delete
 
@@ -47,6 +48,33 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
         with suppress(OSError):  # other incarnations may still be in there
             path.parent.rmdir()
     return Pruned(deleted, tuple(leftovers))
+
+
+def deletable(directory: Path, keep: Keep) -> tuple[int, ...]:
+    """The committed steps that `keep` does not name, oldest first."""
+    valid = committed(candidates(directory))
+    return to_delete(valid, max((one.step for one in valid), default=None), keep)
+
+
+def delete(directory: Path, steps: Collection[int]) -> None:
+    """Deletes committed steps; a run may go on meanwhile. Raises DeletionRefused, OSError."""
+    require_deletable(directory, steps)
+    for step in sorted(steps):
+        _delete_step(directory, step)
+
+
+def require_deletable(directory: Path, steps: Collection[int]) -> None:
+    """Raises DeletionRefused when one is the newest valid one, newer, or not committed."""
+    found = {one.step: one for one in candidates(directory)}
+    newest = max((one.step for one in committed(found.values())), default=-1)
+    for step in steps:
+        if step not in found or found[step].condition == "uncommitted":
+            raise DeletionRefused(f"step {step} is not committed: there is nothing to delete")
+        if step >= newest:
+            raise DeletionRefused(
+                f"step {step} stays: only checkpoints older than the newest valid one "
+                f"({newest if newest >= 0 else 'there is none'}) are deleted"
+            )
 
 
 def committed(found: Iterable[Candidate]) -> list[Committed]:

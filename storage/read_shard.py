@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
@@ -49,6 +49,9 @@ class Shard:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self._fd)
 
     def fill(self, buffers: Iterable[memoryview]) -> None:
@@ -69,8 +72,8 @@ class Shard:
             places, islice(self._blocks(run), first, first + blocks.count(len(buffer), size))
         )
 
-    def damages(self) -> Iterator[Damage]:
-        """Reads all blocks of the index's runs and yields the bad ones."""
+    def damages(self, advance: Callable[[int], None]) -> Iterator[Damage]:
+        """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read."""
         size = self.index.block_bytes
         runs = self.index.runs()
         extents = (
@@ -78,7 +81,13 @@ class Shard:
             for run in runs
             for start in range(0, run.size_bytes, size)
         )
-        found = self._input.digests(extents, way_to_read(self._input))
+
+        def watched() -> Iterator[tuple[int, int]]:
+            for at, size_bytes in extents:
+                yield at, size_bytes
+                advance(size_bytes)
+
+        found = self._input.digests(watched(), way_to_read(self._input))
         yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
 
     def _fill(self, places: Iterable[blocks.Block], expected: Iterable[_Block]) -> None:

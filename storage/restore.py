@@ -16,7 +16,7 @@ from .keys import Path as Key
 from .keys import part_of_path, replaced
 from .leaf import Form
 from .manifest import Manifest
-from .numpy_state import in_pages
+from .numpy_state import Buffer, in_pages
 from .parts import Parts, Saved, misfit, parts_of
 from .read_shard import Damage
 from .rebuild import rebuild
@@ -138,6 +138,12 @@ def _assembled(shards: Shards, parts: list[Saved], wanted: Box | None) -> object
     form = parts[0].form
     whole = form.global_shape or ()
     box = wanted or Box((0,) * len(whole), whole)
+    data = assembled_bytes(shards, parts, box)
+    return content.rebuild(Form(form.kind, form.dtype, box.shape, data.nbytes), data)
+
+
+def assembled_bytes(shards: Shards, parts: list[Saved], box: Box) -> Buffer:
+    """The bytes of a box, in C order. Raises CheckpointDamaged."""
     width = max(one.form.size_bytes // max(1, one.box.volume) for one in parts)
     data = in_pages(box.volume * width)
     if box.volume:
@@ -146,7 +152,7 @@ def _assembled(shards: Shards, parts: list[Saved], wanted: Box | None) -> object
             common = box.common(part.box)
             if common.volume:
                 target[common.within(box)] = _rows(shards, part, common, width)
-    return content.rebuild(Form(form.kind, form.dtype, box.shape, data.nbytes), data)
+    return data
 
 
 def _rows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 from . import blocks, content
@@ -18,6 +17,8 @@ from .numpy_state import Buffer, in_pages
 from .pack import unpack
 from .read_shard import Shard
 
+_MOST_OPEN = 64  # a process may often have 1024 files open, a checkpoint more shards
+
 
 class Shards:
     """Use as a context manager. All raise CheckpointDamaged."""
@@ -25,8 +26,8 @@ class Shards:
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._folder = step_dir(directory, manifest.step)
         self._manifest = manifest
-        self._stack = ExitStack()
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, Shard] = {}  # open ones, those used last at the end
+        self._indexes: dict[int, Index] = {}
         self._packs: dict[int, Buffer] = {}
         self._places: dict[int, dict[int, tuple[Run, int]]] = {}
         self._keys: dict[int, dict[Key, int]] = {}
@@ -35,17 +36,23 @@ class Shards:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        for shard in self._shards.values():
+            shard.close()
 
     def __getitem__(self, rank: int) -> Shard:
-        if rank not in self._shards:
+        shard = self._shards.pop(rank, None)
+        if shard is None:
             receipt = self._manifest.receipts[rank]
             shard = Shard(self._folder / receipt.file, receipt)
-            self._shards[rank] = self._stack.enter_context(shard)
-        return self._shards[rank]
+            if len(self._shards) >= _MOST_OPEN:
+                self._shards.pop(next(iter(self._shards))).close()
+        self._shards[rank] = shard
+        return shard
 
     def index(self, rank: int) -> Index:
-        return self[rank].index
+        if rank not in self._indexes:
+            self._indexes[rank] = self[rank].index
+        return self._indexes[rank]
 
     def form(self, rank: int, number: int) -> Form:
         index = self.index(rank)

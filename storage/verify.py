@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .condition import Candidate, examine, steps
-from .errors import CheckpointDamaged
+from .errors import CheckpointDamaged, PartsUnfit
 from .layout import MANIFEST, step_dir
 from .manifest import Manifest
 from .parts import misfits
 from .read_shard import Damage, Shard
 from .receipt import Receipt
+
+Advance = Callable[[int], None]
+
+
+def _nobody(size_bytes: int) -> None:
+    """Nobody is looking at the progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +44,40 @@ class Report:
         return not self.findings
 
 
-def verify(directory: Path, step: int | None = None) -> Report:
+def verify(
+    directory: Path,
+    step: int | None = None,
+    *,
+    restore: bool = False,
+    advance: Advance = _nobody,
+) -> Report:
     """Reads every byte of one committed step, or of all. Changes nothing.
 
-    Raises FormatUnknown for a checkpoint of a later version.
+    With `restore` also loads the state of each rank, one after the other, as a run would. `advance`
+    is told of bytes that are done, of those that `size_bytes` counts.
+
+    Raises FormatUnknown for a checkpoint of a later version, TypeNotRegistered when a restore needs
+    types that only the program knows.
     """
-    wanted = steps(directory) if step is None else [step]
-    found = [examine(directory, one) for one in wanted]
-    committed = [one for one in found if one.condition != "uncommitted"]
-    findings = [finding for one in committed for finding in _findings(directory, one)]
+    committed = _committed(directory, step)
+    findings = [
+        finding
+        for one in committed
+        for finding in _findings(directory, one, restore=restore, advance=advance)
+    ]
     return Report(tuple(one.step for one in committed), tuple(findings))
+
+
+def size_bytes(directory: Path, step: int | None = None) -> int:
+    """The bytes of values that `verify` reads."""
+    manifests = (one.manifest for one in _committed(directory, step))
+    return sum(manifest.payload_bytes for manifest in manifests if manifest is not None)
+
+
+def _committed(directory: Path, step: int | None) -> list[Candidate]:
+    wanted = steps(directory) if step is None else [step]
+    found = (examine(directory, one) for one in wanted)
+    return [one for one in found if one.condition != "uncommitted"]
 
 
 def verify_shard(directory: Path, step: int, rank: int) -> bool:
@@ -59,26 +89,45 @@ def verify_shard(directory: Path, step: int, rank: int) -> bool:
     if manifest is None:
         return False
     shards = [receipt for receipt in manifest.receipts if receipt.rank == rank]
-    found = (damage for one in shards for damage in _damages(directory, manifest, one))
+    found = (damage for one in shards for damage in _damages(directory, manifest, one, _nobody))
     return bool(shards) and next(found, None) is None
 
 
-def _findings(directory: Path, candidate: Candidate) -> Iterator[Finding]:
+def _findings(
+    directory: Path, candidate: Candidate, *, restore: bool, advance: Advance
+) -> Iterator[Finding]:
     manifest = candidate.manifest
     if manifest is None or manifest.step != candidate.step:
         yield Finding(candidate.step, MANIFEST, "manifest", None, candidate.reason)
         return
     for receipt in manifest.receipts:
-        for damage in _damages(directory, manifest, receipt):
+        for damage in _damages(directory, manifest, receipt, advance):
             yield Finding(candidate.step, receipt.file, damage.array, damage.block, damage.reason)
     for key, reason in _misfits(directory, manifest):
         yield Finding(candidate.step, MANIFEST, key, None, reason)
+    if restore:
+        yield from _failures(directory, manifest)
 
 
-def _damages(directory: Path, manifest: Manifest, receipt: Receipt) -> Iterator[Damage]:
+def _failures(directory: Path, manifest: Manifest) -> Iterator[Finding]:
+    """What keeps a rank from loading its state."""
+    from .restore import load_shard
+
+    for rank, receipt in enumerate(manifest.receipts):
+        try:
+            load_shard(directory, manifest, rank)
+        except CheckpointDamaged as error:
+            yield Finding(manifest.step, receipt.file, error.array, error.block, error.reason)
+        except PartsUnfit as error:
+            yield Finding(manifest.step, receipt.file, error.key, None, error.reason)
+
+
+def _damages(
+    directory: Path, manifest: Manifest, receipt: Receipt, advance: Advance
+) -> Iterator[Damage]:
     try:
         with Shard(step_dir(directory, manifest.step) / receipt.file, receipt) as shard:
-            yield from shard.damages()
+            yield from shard.damages(advance)
             structure = shard.structure_damage()
             if structure is not None:
                 yield structure

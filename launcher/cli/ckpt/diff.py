@@ -1,0 +1,62 @@
+"""``relight ckpt diff``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import click
+
+from relight.resilience.messages import EXIT_FAILED
+
+from .place import chosen_checkpoint
+from .progress import progress
+
+if TYPE_CHECKING:
+    from relight.storage.compare import ArrayDifference
+
+
+@click.command("diff")
+@click.argument("one", metavar="CHECKPOINT")
+@click.argument("other", metavar="CHECKPOINT")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(one: str, other: str, as_json: bool) -> None:
+    """Compare two checkpoints bit for bit; exit 1 when they differ."""
+    from relight.storage.compare import Source, compare
+    from relight.storage.shards import Shards
+
+    chosen = [chosen_checkpoint(word) for word in (one, other)]
+    first, second = (Shards(found.directory, found.manifest) for found in chosen)
+    with first, second, progress("compare", chosen[0].manifest.payload_bytes) as advance:
+        sources = (Source(chosen[0].manifest, first), Source(chosen[1].manifest, second))
+        found = compare(*sources, advance)
+    if as_json:
+        arrays = [_plain(difference) for difference in found.arrays]
+        click.echo(json.dumps({"same": found.same, "arrays": arrays, "values": found.values}))
+    else:
+        for difference in found.arrays:
+            click.echo(_line(difference))
+        for key in found.values:
+            click.echo(f"{key}: plain values differ")
+        click.echo(f"{len(found.arrays)} arrays and {len(found.values)} plain values differ")
+    click.get_current_context().exit(0 if found.same else EXIT_FAILED)
+
+
+def _plain(difference: ArrayDifference) -> dict[str, object]:
+    """JSON has no NaN and no infinity."""
+    return {
+        name: value if not isinstance(value, float) or isfinite(value) else str(value)
+        for name, value in asdict(difference).items()
+    }
+
+
+def _line(found: ArrayDifference) -> str:
+    name = found.key if found.rank is None else f"{found.key} (rank {found.rank})"
+    if found.reason:
+        return f"{name}: {found.reason}"
+    return (
+        f"{name}: {found.elements} of {found.size} elements, at most {found.max_abs:.3g}, "
+        f"relatively {found.max_rel:.3g}"
+    )

@@ -1,0 +1,39 @@
+"""``relight ckpt verify``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from relight.errors import UsageError
+from relight.resilience.messages import EXIT_FAILED
+
+from .place import checkpoint_directory
+from .progress import progress
+
+
+@click.command("verify")
+@click.argument("place", metavar="RUN|DIR")
+@click.option("--step", type=int, help="Only the checkpoint of this step.")
+@click.option("--restore", is_flag=True, help="Also load the state of each rank, as a run would.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(place: str, step: int | None, restore: bool, as_json: bool) -> None:
+    """Read every byte of committed checkpoints again; exit 1 when anything is damaged."""
+    from relight.storage.verify import size_bytes, verify
+
+    directory = checkpoint_directory(place)
+    with progress("verify", size_bytes(directory, step)) as advance:
+        report = verify(directory, step, restore=restore, advance=advance)
+    if step is not None and not report.steps:
+        raise UsageError(f"step {step} is not committed in {directory}: nothing was read")
+    if as_json:
+        click.echo(json.dumps({**asdict(report), "sound": report.sound}))
+    else:
+        for finding in report.findings:
+            block = "" if finding.block is None else f", block {finding.block}"
+            where = f"step {finding.step}: {finding.file}: {finding.array}{block}"
+            click.echo(f"{where}: {finding.reason}")
+        click.echo(f"{len(report.steps)} checkpoints read, {len(report.findings)} places damaged")
+    click.get_current_context().exit(0 if report.sound else EXIT_FAILED)

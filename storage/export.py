@@ -1,0 +1,108 @@
+"""Arrays of a checkpoint as a file that others read. Streams; the file appears whole or not at all.
+
+Plain values have no place in these formats and stay behind.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from .durable import fsync_dir
+from .entries import Entry, entries
+from .errors import ExportRefused
+from .manifest import Manifest
+from .shards import Shards
+
+Advance = Callable[[int], None]
+# Writes named arrays to a file that is open, or raises ExportRefused before anything is written.
+Write = Callable[[BinaryIO, Shards, Mapping[str, Entry], Advance], None]
+
+
+def export(
+    directory: Path,
+    manifest: Manifest,
+    target: Path,
+    under: str = "",
+    advance: Advance = lambda _: None,
+) -> Mapping[str, Entry]:
+    """Writes the arrays to `target`, whose ending says how, and returns them by their names there.
+
+    Arrays in parts are put together; one that is the same on all ranks is written once, others are
+    named `rank1/KEY` and so on. With `under` only those below this key, named without it.
+
+    Raises:
+        ExportRefused: the target is there, its ending is unknown, or an array has no place in it.
+        CheckpointDamaged, PartsUnfit: nothing is left of the target.
+    """
+    write = _writer(target)
+    with Shards(directory, manifest) as shards:
+        named = _named(shards, entries(shards, manifest.world_size), under.strip("/"))
+        if not named:
+            raise ExportRefused(f"the checkpoint has no arrays under {under!r}")
+        _publish(target, lambda file: write(file, shards, named, advance))
+    return named
+
+
+def total_bytes(directory: Path, manifest: Manifest) -> int:
+    """Of all arrays of a checkpoint, parts once."""
+    with Shards(directory, manifest) as shards:
+        return sum(entry.form.size_bytes for entry in entries(shards, manifest.world_size))
+
+
+def _writer(target: Path) -> Write:
+    from . import export_npz, export_safetensors, export_torch
+
+    writers: Final[Mapping[str, Write]] = {
+        ".npz": export_npz.write,
+        ".safetensors": export_safetensors.write,
+        ".pt": export_torch.write,
+    }
+    if target.suffix not in writers:
+        raise ExportRefused(
+            f"{target.name} does not say how to write it: end it with {', '.join(writers)}"
+        )
+    if os.path.lexists(target):
+        raise ExportRefused(f"{target} is there already: choose another name, or remove it")
+    return writers[target.suffix]
+
+
+def _named(shards: Shards, found: Iterable[Entry], under: str) -> dict[str, Entry]:
+    by_key: dict[str, list[Entry]] = {}
+    for entry in found:
+        name = entry.name
+        if under and not name.startswith(f"{under}/"):
+            continue
+        by_key.setdefault(name[len(under) + 1 :] if under else name, []).append(entry)
+    named = {}
+    for name, same in by_key.items():
+        if len(same) == 1 or len({_content(shards, entry) for entry in same}) == 1:
+            named[name] = same[0]
+        else:
+            named |= {f"rank{entry.rank}/{name}": entry for entry in same}
+    return named
+
+
+def _content(shards: Shards, entry: Entry) -> object:
+    digests = [shards.fingerprint(one.rank, one.number) for one in entry.saved]
+    return (entry.form, *digests)
+
+
+def _publish(target: Path, write: Callable[[BinaryIO], None]) -> None:
+    """A file that is whole when it gets its name. Never replaces one."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise ExportRefused(f"{target} was made by somebody else meanwhile") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_dir(target.absolute().parent)
