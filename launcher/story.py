@@ -35,9 +35,19 @@ def _attempt_started(data: Data) -> str:
 def _preflight_finished(data: Data) -> str:
     bad, fault = _items(data.get("bad")), data.get("job_fault")
     text = fault or (f"not fit: {bad}" if bad else "all nodes are fit")
+    return f"preflight: {text}{_warnings(data)}"
+
+
+def _nodes_examined(data: Data) -> str:
+    bad = _items(data.get("bad"))
+    text = f"not fit: {bad}" if bad else "all nodes are fit"
+    return f"after the run: {text}{_warnings(data)}"
+
+
+def _warnings(data: Data) -> str:
     warnings = data.get("warnings")
-    noted = warnings if isinstance(warnings, (list, tuple)) else ()
-    return "".join([f"preflight: {text}", *(f"\n      warning: {line}" for line in noted)])
+    lines = warnings if isinstance(warnings, (list, tuple)) else ()
+    return "".join(f"\n      warning: {line}" for line in lines)
 
 
 def _ranks_started(data: Data) -> str:
@@ -65,10 +75,7 @@ def _ranks_lingered(data: Data) -> str:
 
 
 def _nodes_watched(data: Data) -> str:
-    warnings = data.get("warnings")
-    lines = warnings if isinstance(warnings, (list, tuple)) else ()
-    said = "".join(f"\n      warning: {line}" for line in lines)
-    return f"seen while ranks run:{said}" if said else "seen while ranks run: nothing any more"
+    return f"seen while ranks run:{_warnings(data) or ' nothing any more'}"
 
 
 def _finish(data: Data) -> str:
@@ -94,6 +101,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "RanksHung": lambda d: f"hang: {d.get('detail')}; ranks {_names(d.get('ranks'))} are behind",
     "RanksLingered": _ranks_lingered,
     "NodesWatched": _nodes_watched,
+    "NodesExamined": _nodes_examined,
     "NodeDegraded": lambda d: f"{d.get('node')} turns bad while ranks run: {d.get('evidence')}",
     "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",

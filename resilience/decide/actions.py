@@ -52,8 +52,11 @@ class StopRanks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeNodes:
+    """Ask nodes whether they live; with ``work`` they are given tests that make them work."""
+
     nodes: tuple[str, ...]
     reason: str
+    work: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

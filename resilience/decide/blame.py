@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
+from .causes import FaultCause
 from .classify import Fault
 from .policy import Policy
 from .rules import Blame
 from .state import State
+
+_HARDWARE: Final = (FaultCause.GPU_HARDWARE, FaultCause.GPU_LOST)
 
 
 def judge(state: State, policy: Policy) -> tuple[State, Mapping[str, str]]:
@@ -29,6 +33,14 @@ def judge(state: State, policy: Policy) -> tuple[State, Mapping[str, str]]:
     if _seen_elsewhere(state, fault) or len(state.healthy) <= policy.nodes:
         return state, {}
     return state, {fault.node: f"the second time there and nowhere else: {fault.evidence}"}
+
+
+def untested(state: State) -> str | None:
+    """The node on which hardware may have failed, unless it is avoided anyway."""
+    fault = state.fault
+    if fault is None or fault.cause not in _HARDWARE or fault.node in state.excluded_nodes:
+        return None
+    return fault.node
 
 
 def _seen_elsewhere(state: State, fault: Fault) -> bool:

@@ -6,7 +6,7 @@ Times are Unix seconds. ``attempt`` strings are ``<job_id>.<restart_count>``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .causes import RestartWay, StopCause
 
@@ -99,10 +99,14 @@ class RanksStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesProbed:
-    """Suspects were asked to run a command; ``silent`` maps those that did not to the evidence."""
+    """Suspects were asked to run a command; ``silent`` maps those that did not to the evidence.
+
+    ``failed`` likewise those whose tests speak against them.
+    """
 
     answered: tuple[str, ...]
     silent: Mapping[str, str]
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,14 @@ class NodesWatched:
     """What the checks during the run warn of has changed: ``warnings`` is all of it, by now."""
 
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesExamined:
+    """The last look at the nodes, after the run has ended; ``bad`` maps nodes to the evidence."""
+
+    bad: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +231,7 @@ Event = (
     | NodesProbed
     | NodesRejected
     | NodesWatched
+    | NodesExamined
     | NodeDegraded
     | StopRequested
     | SaveFailed

@@ -18,7 +18,7 @@ from .actions import (
     SetCheckpointAside,
     StopRanks,
 )
-from .blame import judge
+from .blame import judge, untested
 from .budgets import charge, charge_attempt
 from .causes import FaultCause, StopCause
 from .classify import Fault, fault_of_exit, fault_of_loss, root
@@ -31,6 +31,7 @@ from .events import (
     CheckpointRefused,
     Event,
     NodeDegraded,
+    NodesExamined,
     NodesProbed,
     NodesRejected,
     NodesWatched,
@@ -108,7 +109,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return exclude(state, event.bad, USER)
         case NodeDegraded():
             return node_degraded(state, event, policy, now)
-        case NodesWatched():
+        case NodesWatched() | NodesExamined():
             return state, ()  # only for people
         case StopRequested():
             return _stop_requested(state, event, policy, now)
@@ -374,6 +375,10 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
     elif state.suspects:
         order = ProbeNodes(nodes=state.suspects, reason="a node is blamed on evidence only")
         state, more = replace(state, phase=Phase.PROBING), (order,)
+    elif node := untested(state):
+        reason = f"hardware may have failed, {node} is tested before it is used again"
+        order = ProbeNodes(nodes=(node,), reason=reason, work=True)
+        state, more = replace(state, phase=Phase.PROBING), (order,)
     else:
         state, more = come_back(state, policy, now)
     return state, (*excluded, *left, *more)
@@ -383,5 +388,6 @@ def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) 
     if state.phase is not Phase.PROBING:
         return state, ()
     state, excluded = exclude(state, event.silent, FaultCause.NODE_DOWN.value)
+    state, failed = exclude(state, event.failed, cause_of_fault(state))
     state, more = come_back(state, policy, now)
-    return state, (*excluded, *more)
+    return state, (*excluded, *failed, *more)

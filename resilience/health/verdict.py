@@ -51,6 +51,19 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
     )
 
 
+def unclear_nodes(reports: Mapping[str, NodeReport | None]) -> tuple[str, ...]:
+    """The nodes to ask once more: few gave no clear answer, so it is not our tool."""
+    unclear = tuple(
+        node for node, report in reports.items() if report is None or _unclear(report, reports)
+    )
+    return () if _is_shared(len(unclear), len(reports)) else unclear
+
+
+def _unclear(report: NodeReport, reports: Mapping[str, NodeReport | None]) -> bool:
+    alone = len(reports) == 1  # what one node cannot answer it will not answer the next time
+    return not alone and any(result.outcome is Outcome.UNKNOWN for result in report.results)
+
+
 def _findings(reports: Mapping[str, NodeReport | None], outcome: Outcome) -> Findings:
     found: dict[str, dict[str, str]] = {}
     for node, report in reports.items():

@@ -48,7 +48,7 @@ def watch(candidate: Candidate, out_dir: Path, every_s: float) -> None:
     said: list[tuple[str, Outcome]] = []
     told = None
     while told is None:
-        report = look(candidate, min(AGAIN_S, every_s))
+        report = look(candidate, min(AGAIN_S, every_s or AGAIN_S))
         say = [(result.check, result.outcome) for result in report.results]
         if say != said:
             write_report(out_dir, report)

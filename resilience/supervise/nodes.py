@@ -6,20 +6,25 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from ..config import RunConfig
-from ..decide.events import NodesProbed, PreflightFinished
+from ..decide.events import NodesExamined, NodesProbed, PreflightFinished
 from ..health.collect import read_reports
 from ..health.compare import compare
 from ..health.preflight import ACTIVE_BUDGET_S, ACTIVE_NODES
 from ..health.requalify import nodes_to_test, record_releases
-from ..health.verdict import judge
+from ..health.result import NodeReport
+from ..health.running import judge_running
+from ..health.verdict import judge, unclear_nodes
 from ..run_folder import RunFolder
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
 
 _log: Final = logging.getLogger(__name__)
+LAST_LOOK_S: Final = 20.0
 PROBE_LIMIT_S: Final = 12.0
 PROBE_TRIES: Final = 10
 PROBE_PAUSE_S: Final = 10.0
@@ -30,38 +35,90 @@ _LAUNCH_S: Final = 10.0  # what a step may take to start, on top of the budget o
 async def run_preflight(
     config: RunConfig, cluster: Cluster, allocation: Allocation, nodes: tuple[str, ...]
 ) -> PreflightFinished:
-    """Run the checks on all nodes at once; a node without a report is unclear, not bad."""
-    folder = RunFolder(config.run_dir)
-    out_dir = folder.preflight(allocation.attempt)
-    out_dir.mkdir(parents=True, exist_ok=True)
+    """Run the checks on all nodes at once, and once more on the few that were unclear.
+
+    A node without a report is unclear, not bad.
+    """
+    out_dir = RunFolder(config.run_dir).preflight(allocation.attempt)
     tested = await asyncio.to_thread(nodes_to_test, config, nodes)
-    request = StepRequest(
-        name="preflight",
-        nodes=nodes,
-        tasks_per_node=1,
-        cpus_per_task=1,
-        argv=(
-            sys.executable,
-            "-m",
-            "relight.resilience.health.preflight",
-            str(config.run_dir),
-            str(out_dir),
-            str(time.time()),
-            *nodes,
-        ),
-        env={ACTIVE_NODES: ",".join(tested)},
-        output=out_dir / "step.log",
-    )
-    limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if tested else 0.0) + _LAUNCH_S
-    code = await processes.run(cluster.step_command(request), out_dir / "step.log", limit_s)
-    if code != 0:
-        _log.warning("the preflight step ended with %s", "no end" if code is None else code)
-    reports = compare(await asyncio.to_thread(read_reports, out_dir, nodes))
-    await asyncio.to_thread(record_releases, config.run_id, reports)
-    judgement = judge(reports, config.health.on_unknown)
+    reports = await _examine(config, cluster, nodes, tested, out_dir)
+    if again := unclear_nodes(reports):
+        _log.info("%s: unclear, asked once more", ", ".join(again))
+        reports |= await _examine(
+            config, cluster, again, tuple(node for node in again if node in tested), out_dir
+        )
+    compared = compare(reports)
+    await asyncio.to_thread(record_releases, config.run_id, compared)
+    judgement = judge(compared, config.health.on_unknown)
     return PreflightFinished(
         bad=dict(judgement.bad), job_fault=judgement.job_fault, warnings=judgement.warnings
     )
+
+
+async def put_to_work(
+    config: RunConfig, cluster: Cluster, allocation: Allocation, nodes: tuple[str, ...]
+) -> NodesProbed:
+    """All checks and active tests on suspects; a node that cannot be tested has not failed."""
+    out_dir = RunFolder(config.run_dir).attempt(allocation.attempt) / "tests"
+    reports = await _examine(config, cluster, nodes, nodes, out_dir)
+    failed = dict(judge(reports, "warn").bad)
+    answered = tuple(node for node in nodes if node not in failed)
+    return NodesProbed(answered=answered, silent={}, failed=failed)
+
+
+async def last_look(
+    config: RunConfig, cluster: Cluster, allocation: Allocation, nodes: tuple[str, ...]
+) -> NodesExamined:
+    """The cheap checks once more, after the ranks have ended."""
+    out_dir = RunFolder(config.run_dir).watch(allocation.attempt)
+    program = ("relight.resilience.health.watch", str(config.run_dir), str(out_dir), "0")
+    await _step(cluster, "last-look", nodes, program, {}, out_dir, LAST_LOOK_S)
+    judgement = judge_running(await asyncio.to_thread(read_reports, out_dir, nodes))
+    return NodesExamined(bad=dict(judgement.bad), warnings=judgement.warnings)
+
+
+async def _examine(
+    config: RunConfig,
+    cluster: Cluster,
+    nodes: tuple[str, ...],
+    tested: tuple[str, ...],
+    out_dir: Path,
+) -> dict[str, NodeReport | None]:
+    """Each node's report; ``tested`` of them are put to work."""
+    program = (
+        "relight.resilience.health.preflight",
+        *(str(config.run_dir), str(out_dir), str(time.time())),
+        *nodes,
+    )
+    env = {ACTIVE_NODES: ",".join(tested)}
+    limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if tested else 0.0) + _LAUNCH_S
+    await _step(cluster, "preflight", nodes, program, env, out_dir, limit_s)
+    return await asyncio.to_thread(read_reports, out_dir, nodes)
+
+
+async def _step(
+    cluster: Cluster,
+    name: str,
+    nodes: tuple[str, ...],
+    program: tuple[str, ...],
+    env: Mapping[str, str],
+    out_dir: Path,
+    limit_s: float,
+) -> None:
+    """A module on each node, until it has ended everywhere or the time is over."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    request = StepRequest(
+        name=name,
+        nodes=nodes,
+        tasks_per_node=1,
+        cpus_per_task=1,
+        argv=(sys.executable, "-m", *program),
+        env=env,
+        output=out_dir / "step.log",
+    )
+    code = await processes.run(cluster.step_command(request), out_dir / "step.log", limit_s)
+    if code != 0:
+        _log.warning("the step %s ended with %s", name, "no end" if code is None else code)
 
 
 async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> NodesProbed:

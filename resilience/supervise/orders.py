@@ -39,7 +39,7 @@ from ..decide.events import (
 from ..health.exclusion import record_exclusion
 from ..run_folder import RunFolder
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
-from .nodes import probe, run_preflight
+from .nodes import probe, put_to_work, run_preflight
 from .pace import Pace
 from .ranks import Ranks
 from .reasons_to_stop import cancelled
@@ -165,7 +165,11 @@ class Orders:
             await asyncio.sleep(_OUTAGE_PAUSE_S)
 
     async def _probe(self, order: ProbeNodes) -> None:
-        self._emit(await probe(self._cluster, order.nodes, self._allocation.batch_node))
+        if order.work:
+            tested = put_to_work(self._config, self._cluster, self._allocation, order.nodes)
+            self._emit(await tested)
+        else:
+            self._emit(await probe(self._cluster, order.nodes, self._allocation.batch_node))
 
     async def _set_aside(self, order: SetCheckpointAside) -> None:
         try:

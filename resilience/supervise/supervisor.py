@@ -18,11 +18,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ..config import RunConfig
-from ..decide.actions import (
-    Action,
-    Finish,
-    Outcome,
-)
+from ..decide.actions import Action, Finish, Outcome
 from ..decide.cadence import cadence
 from ..decide.codec import to_json
 from ..decide.events import (
@@ -287,14 +283,19 @@ class Supervisor:
 
     async def _finish(self, order: Finish) -> None:
         await self._saves.settle()
-        late, now = self._waiting(), time.time()
-        for event in late:
-            self._state, _ = step(self._state, event, self._policy, now)
-        entries = [self._entry("event", event, now) for event in late]
-        await asyncio.to_thread(self._journal.write, entries)
+        await self._note(self._waiting())
         if order.outcome not in (Outcome.RESTARTING, Outcome.INTERRUPTED):
             await asyncio.to_thread(write_verdict, self._folder, order, time.time())
+        await self._note(await self._watch.after(order, self._state))
         self._show()
+
+    async def _note(self, events: list[Event]) -> None:
+        """What comes after the end is known, and nothing follows from it."""
+        now = time.time()
+        for event in events:
+            self._state, _ = step(self._state, event, self._policy, now)
+        entries = [self._entry("event", event, now) for event in events]
+        await asyncio.to_thread(self._journal.write, entries)
 
     # Ranks' words
 

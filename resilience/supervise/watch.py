@@ -14,17 +14,34 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..config import RunConfig
+from ..decide.actions import ExcludeNode, Finish, Outcome
+from ..decide.degrade import DEGRADED
 from ..decide.events import Event, NodeDegraded, NodesWatched
-from ..decide.state import Exclusion
+from ..decide.state import Exclusion, State
 from ..health.collect import read_reports
+from ..health.exclusion import record_exclusion
 from ..health.result import NodeReport
 from ..health.running import judge_running
 from ..run_folder import RunFolder
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
+from .nodes import last_look
 
 _log: Final = logging.getLogger(__name__)
 POLL_S: Final = 5.0  # for a look at the folder's date
+
+
+def looks_back(order: Finish, state: State, every_s: float, elapsed_s: float) -> bool:
+    """Whether the nodes are looked at once more after the end (pure).
+
+    After a failure, and after an attempt so long that another look is due; not while the scheduler
+    ends the job, and not with checks switched off (``every_s`` 0).
+    """
+    if not every_s or state.stop is not None:
+        return False
+    if order.outcome in (Outcome.FAILED, Outcome.STOPPED):
+        return True
+    return order.outcome is Outcome.COMPLETED and elapsed_s >= every_s
 
 
 class Watch:
@@ -44,7 +61,10 @@ class Watch:
         generation: Callable[[], int],
         can_save: Callable[[], bool],
     ) -> None:
-        self._run_dir = config.run_dir
+        self._config = config
+        self._allocation = allocation
+        self._began = time.monotonic()
+        self._over = False
         self._every_s = config.health.during_s
         self._cluster = cluster
         self._nodes = allocation.nodes
@@ -63,6 +83,23 @@ class Watch:
     def said(self, degraded: Sequence[Exclusion]) -> tuple[str, ...]:
         """For people: the nodes that turned bad, and what the checks warn of."""
         return (*(f"{one.node} turns bad: {one.evidence}" for one in degraded), *self._warnings)
+
+    async def after(self, order: Finish, state: State) -> list[Event]:
+        """The last look, where one is due; the ledger keeps what it finds against nodes."""
+        self._over = True
+        await self._end_step()
+        if not looks_back(order, state, self._every_s, time.monotonic() - self._began):
+            return []
+        try:
+            seen = await last_look(self._config, self._cluster, self._allocation, state.healthy)
+        except OSError as error:
+            _log.warning("the nodes are not looked at after the run: %s", error)
+            return []
+        for node, evidence in seen.bad.items():
+            left = ExcludeNode(node=node, cause=DEGRADED, reason=evidence)
+            attempt = self._allocation.attempt
+            await asyncio.to_thread(record_exclusion, self._config, attempt, left, time.time())
+        return [seen]
 
     async def run(self) -> None:
         """Watch until cancelled; the step ends with it."""
@@ -87,7 +124,7 @@ class Watch:
     async def _keep_step(self) -> None:
         """One that ended, with a node or by somebody's hand, is there again an interval later."""
         running = self._process is not None and self._process.returncode is None
-        if running or time.monotonic() - self._started < self._every_s:
+        if running or self._over or time.monotonic() - self._started < self._every_s:
             return
         self._started = time.monotonic()
         self._out_dir.mkdir(parents=True, exist_ok=True)
@@ -97,7 +134,7 @@ class Watch:
             nodes=self._healthy(),
             tasks_per_node=1,
             cpus_per_task=1,
-            argv=(*program, str(self._run_dir), str(self._out_dir), f"{self._every_s:g}"),
+            argv=(*program, str(self._config.run_dir), str(self._out_dir), f"{self._every_s:g}"),
             env={},
             output=self._out_dir / "step.log",
         )

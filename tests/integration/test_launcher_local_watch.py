@@ -167,3 +167,20 @@ def test_with_warn_it_is_told_and_only_a_spare_is_left(watched: Start) -> None:
     assert [data["node"] for data in run.data_of("ExcludeNode")] == [spare]
     assert len(run.data_of("RanksStarted")) == 1
     assert run.data_of("SaveAndStop") == []
+
+
+def test_after_a_failure_the_nodes_are_looked_at(tmp_path: Path) -> None:
+    flags = install(tmp_path / "site")
+    (flags / "burnt-node0").touch()
+    spec = tmp_path / "job.yaml"
+    spec.write_text("command: 'false'\nhealth: {preflight: off}\nrestart: {failures: 0}\n")
+    env = {**os.environ, "RELIGHT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(flags)}
+    run = [str(RELIGHT), "run", str(spec)]
+    done = subprocess.run(run, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    (folder,) = (tmp_path / "home" / "runs").iterdir()
+    last = read_journals(folder / "journal")[-1]
+    assert (last.name, last.data["bad"]) == ("NodesExamined", {"node0": "smoke: it is burnt"})
+    history = [str(RELIGHT), "history", folder.name]
+    story = subprocess.run(history, env=env, capture_output=True, text=True, check=True).stdout
+    assert "after the run: not fit: node0 (smoke: it is burnt)" in story

@@ -23,6 +23,7 @@ from relight.resilience.decide.events import (
     CheckpointRefused,
     Event,
     NodeDegraded,
+    NodesExamined,
     NodesProbed,
     NodesRejected,
     NodesWatched,
@@ -74,7 +75,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(RankLost, generation=generations, rank=ranks, node=nodes, detail=st.just("x")),
     st.builds(RanksStopped, generation=generations),
     st.builds(NodesRejected, bad=evidence),
-    st.builds(NodesProbed, answered=st.just(()), silent=evidence),
+    st.builds(NodesProbed, answered=st.just(()), silent=evidence, failed=evidence),
+    st.builds(NodesExamined, bad=evidence),
     st.builds(
         StopRequested,
         cause=st.sampled_from(StopCause),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
-from relight.resilience.health.verdict import ANSWERS, NO_REPORT, judge
+from relight.resilience.health.verdict import ANSWERS, NO_REPORT, judge, unclear_nodes
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Identity
 
@@ -169,3 +169,16 @@ def test_one_check_never_excludes_more_than_a_quarter(
     for check in (*CHECKS, ANSWERS):
         excluded = [node for node, evidence in bad.items() if f"{check}: " in evidence]
         assert len(excluded) <= max(1, len(situation) // 4)
+
+
+def test_few_unclear_nodes_are_asked_once_more() -> None:
+    assert unclear_nodes(reports(4)) == ()
+    assert unclear_nodes(reports(4, n1=None)) == ("n1",)
+    assert unclear_nodes(reports(4, n2={"disk": Outcome.UNKNOWN})) == ("n2",)
+    assert unclear_nodes(reports(8, n2={"disk": Outcome.UNKNOWN}, n3=None)) == ("n2", "n3")
+
+
+def test_when_many_are_unclear_nobody_is_asked_again() -> None:
+    assert unclear_nodes(reports(4, n1=None, n2=None)) == ()
+    assert unclear_nodes(reports(1, n0={"disk": Outcome.UNKNOWN})) == ()
+    assert unclear_nodes(reports(1, n0=None)) == ("n0",)

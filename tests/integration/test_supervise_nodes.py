@@ -1,0 +1,113 @@
+"""Questions to nodes as steps: who is asked again, who is put to work, who stays silent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from relight.resilience.config import RunConfig
+from relight.resilience.health.preflight import ACTIVE_NODES, write_report
+from relight.resilience.health.result import CheckResult, NodeReport, Outcome
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Identity
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise import nodes as asking
+from relight.resilience.supervise.cluster import Allocation, Cluster, Command, StepRequest
+
+NODES = ("n1", "n2", "n3", "n4", "n5")
+ALLOCATION = Allocation(
+    job_id="7", restart_count=0, nodes=NODES, batch_node="n1", supervisor_host="n1"
+)
+Answer = Callable[[str, int], Outcome | None]
+
+
+class Nodes:
+    """A cluster on which each node answers as the test wants, by its name and the step's number."""
+
+    def __init__(self, out_dir: Path, answer: Answer) -> None:
+        self._out_dir = out_dir
+        self._answer = answer
+        self.steps: list[StepRequest] = []
+
+    def step_command(self, request: StepRequest) -> Command:
+        self.steps.append(request)
+        for node in request.nodes:
+            outcome = self._answer(node, len(self.steps))
+            if outcome is not None:
+                write_report(self._out_dir, report(node, outcome))
+        return Command(("true",), os.environ)
+
+    def asked(self) -> list[tuple[str, ...]]:
+        return [step.nodes for step in self.steps]
+
+
+def report(node: str, outcome: Outcome) -> NodeReport:
+    result = CheckResult(
+        check="memory", outcome=outcome, evidence="seen", seconds=0.0, fault=Fault.HARDWARE
+    )
+    return NodeReport(
+        node=node, results=(result,), identity=Identity("boot"), started=0.0, seconds=0.0
+    )
+
+
+def preflight(config: RunConfig, answer: Answer) -> tuple[Nodes, dict[str, str], str]:
+    cluster = Nodes(RunFolder(config.run_dir).preflight("7.0"), answer)
+    event = asyncio.run(asking.run_preflight(config, cast(Cluster, cluster), ALLOCATION, NODES))
+    return cluster, dict(event.bad), " ".join(event.warnings)
+
+
+def test_a_silent_node_is_asked_once_more(run_config: RunConfig) -> None:
+    def answer(node: str, step: int) -> Outcome | None:
+        return None if (node, step) == ("n2", 1) else Outcome.PASS
+
+    cluster, bad, warnings = preflight(run_config, answer)
+    assert (cluster.asked(), bad, warnings) == ([NODES, ("n2",)], {}, "")
+
+
+def test_an_unclear_node_is_asked_once_more_and_no_more(run_config: RunConfig) -> None:
+    def answer(node: str, _step: int) -> Outcome:
+        return Outcome.UNKNOWN if node == "n3" else Outcome.PASS
+
+    cluster, bad, warnings = preflight(run_config, answer)
+    assert (cluster.asked(), bad) == ([NODES, ("n3",)], {})
+    assert warnings == "unclear: memory: seen (n3)"
+
+
+def test_the_second_answer_counts(run_config: RunConfig) -> None:
+    def answer(node: str, step: int) -> Outcome:
+        first = {"n4": Outcome.UNKNOWN}.get(node, Outcome.PASS)
+        return first if step == 1 else Outcome.FAIL_NODE
+
+    _, bad, _ = preflight(run_config, answer)
+    assert bad == {"n4": "memory: seen"}
+
+
+def test_what_many_cannot_answer_is_not_asked_again(run_config: RunConfig) -> None:
+    cluster, bad, warnings = preflight(run_config, lambda _node, _step: Outcome.UNKNOWN)
+    assert (cluster.asked(), bad) == ([NODES], {})
+    assert "unclear" in warnings
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failed"),
+    [
+        (Outcome.PASS, {}),
+        (Outcome.FAIL_NODE, {"n2": "memory: seen"}),
+        (Outcome.UNKNOWN, {}),
+        (None, {}),
+    ],
+)
+def test_a_suspect_is_put_to_work(
+    run_config: RunConfig, outcome: Outcome | None, failed: dict[str, str]
+) -> None:
+    out_dir = RunFolder(run_config.run_dir).attempt("7.0") / "tests"
+    cluster = Nodes(out_dir, lambda _node, _step: outcome)
+    event = asyncio.run(asking.put_to_work(run_config, cast(Cluster, cluster), ALLOCATION, ("n2",)))
+    assert cluster.steps[0].env[ACTIVE_NODES] == "n2"
+    assert (dict(event.failed), dict(event.silent)) == (failed, {})
+    assert event.answered == (() if failed else ("n2",))
