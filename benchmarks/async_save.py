@@ -33,6 +33,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from relight.resilience.worker.saving import InBackground, Target
 from relight.resilience.worker.world import World
 from relight.storage.layout import Incarnation
+from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
 
 State = dict[str, torch.Tensor]
@@ -132,7 +133,7 @@ def relight(state: State) -> Iterator[Save]:
     saving.settle()
 
     def save(place: Path, state: State) -> Callable[[], None]:
-        target = Target(place, 1, Incarnation("1.0", 0), World(), {})
+        target = Target(place, 1, Incarnation("1.0", 0), World(), Notes())
         saving.save(target, dict(state), conclude)
         return wait
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from .commit import read_receipt
 from .condition import examine, shard_fault
@@ -19,6 +18,7 @@ from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
 from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path
+from .notes import Notes
 from .receipt import Receipt
 from .restore import load_shard as load_shard
 from .restore import load_state as load_state
@@ -33,18 +33,18 @@ def save_shard(
     rank: int,
     world_size: int,
     state: Mapping[str, object],
-    metrics: Mapping[str, float] = MappingProxyType({}),
+    notes: Notes = Notes(),  # noqa: B008  # frozen, and nobody changes what is in it
 ) -> Receipt:
     """Writes a rank's state and its receipt; both are durable when this returns.
 
-    `metrics`, finite numbers, are for the receipt only.
+    `notes` are for the receipt only.
 
     Raises:
         StateRefused: a value cannot be stored exactly; nothing was written.
         SaveFailed: the file system refused; see its `errno` and `transient`.
     """
     started_s = time.monotonic()
-    source = source_of(step, incarnation, rank, world_size, state, metrics)
+    source = source_of(step, incarnation, rank, world_size, state, notes)
     return save_source(directory, source, started_s)
 
 
@@ -54,9 +54,9 @@ def source_of(
     rank: int,
     world_size: int,
     state: Mapping[str, object],
-    metrics: Mapping[str, float],
+    notes: Notes,
 ) -> Source:
-    """A rank's state, ready to be written; metrics are finite. Raises StateRefused."""
+    """A rank's state, ready to be written. Raises StateRefused."""
     encoder = Encoder(state, rank, world_size)
     arrays = encoder.arrays
     return Source(
@@ -69,7 +69,7 @@ def source_of(
         leaves=arrays.leaves,
         borrows=sorted(arrays.borrows),
         shares_digest=arrays.shares_digest,
-        metrics={name: float(value) for name, value in metrics.items()},
+        notes=notes,
     )
 
 
@@ -129,7 +129,7 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
         digests_at=written.digests.at,
         digests_bytes=written.digests.size_bytes,
         shares_digest=source.shares_digest,
-        metrics=source.metrics,
+        notes=source.notes,
     )
     publish(receipt_file, receipt.to_json().encode("ascii"))
     return receipt

@@ -5,6 +5,7 @@
                     shard-<rank>.h5, receipt-<rank>.json
 <directory>/epochs/<n>.json                          who held the directory, in turn
 <directory>/set-aside/<step>.<k>/                    damaged checkpoints, kept with the reason
+<directory>/code/<sha256>.diff                       uncommitted changes of the code that saved
 """
 
 from __future__ import annotations
@@ -106,3 +107,7 @@ def epochs_dir(directory: Path) -> Path:
 
 def set_aside_dir(directory: Path) -> Path:
     return directory / "set-aside"
+
+
+def code_path(directory: Path, digest: str) -> Path:
+    return directory / "code" / f"{digest}.diff"

@@ -56,7 +56,12 @@ class Manifest:
     @property
     def metrics(self) -> Mapping[str, float]:
         """The newest numbers that rank 0 had logged when it saved."""
-        return self.receipts[0].metrics
+        return self.receipts[0].notes.metrics
+
+    @property
+    def provenance(self) -> Mapping[str, Json]:
+        """What rank 0 knew of code, packages and job when it saved."""
+        return self.receipts[0].notes.provenance
 
     def to_bytes(self) -> bytes:
         """Raises TypeError or ValueError when `details` is not JSON."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 
 from .layout import Incarnation, shard_file
+from .notes import Notes
 from .sealed import Json, field, only, seal, unseal
 
 
@@ -20,7 +21,7 @@ class Receipt:
         payload_bytes: bytes of values, without index, digests and HDF5's own.
         seconds: wall time of the save.
         shares_digest: of the ranks' shares of the replicated arrays; the same for all ranks.
-        metrics: numbers that the program had logged, of rank 0 only; finite ones.
+        notes: of rank 0 only.
         index_at, digests_at: byte positions of the two in the file; loading starts there.
     """
 
@@ -38,7 +39,7 @@ class Receipt:
     digests_at: int
     digests_bytes: int
     shares_digest: str = ""
-    metrics: Mapping[str, float] = attribute(default_factory=dict)
+    notes: Notes = attribute(default_factory=Notes)
 
     def to_json(self) -> str:
         """One line, sealed with its own digest."""
@@ -67,7 +68,8 @@ class Receipt:
             "digests_at": self.digests_at,
             "digests_bytes": self.digests_bytes,
             "shares_digest": self.shares_digest,
-            "metrics": dict(self.metrics),
+            "metrics": dict(self.notes.metrics),
+            "provenance": dict(self.notes.provenance),
         }
 
     @classmethod
@@ -89,7 +91,7 @@ class Receipt:
             digests_at=field(body, "digests_at", int),
             digests_bytes=field(body, "digests_bytes", int),
             shares_digest=field(body, "shares_digest", str),
-            metrics=_metrics(field(body, "metrics", dict)),
+            notes=_notes(body),
         )
         only(body, receipt.to_body())
         if not 0 <= receipt.rank < receipt.world_size:
@@ -99,5 +101,9 @@ class Receipt:
         return receipt
 
 
-def _metrics(body: Mapping[str, Json]) -> dict[str, float]:
-    return {name: field(body, name, float) for name in body}
+def _notes(body: Mapping[str, Json]) -> Notes:
+    metrics = field(body, "metrics", dict)
+    return Notes(
+        metrics={name: field(metrics, name, float) for name in metrics},
+        provenance=field(body, "provenance", dict),
+    )

@@ -21,6 +21,7 @@ from . import content
 from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
 from .layout import Incarnation
 from .leaf import Form, Leaf
+from .notes import Notes
 from .numpy_state import Buffer
 from .sealed import Json, field
 from .staging import Staging
@@ -141,7 +142,8 @@ def _to_bytes(order: Order, places: Sequence[int]) -> bytes:
         "leaves": [leaf.form for leaf in source.leaves],
         "borrows": list(source.borrows),
         "shares_digest": source.shares_digest,
-        "metrics": dict(source.metrics),
+        "metrics": dict(source.notes.metrics),
+        "provenance": dict(source.notes.provenance),
         "places": list(places),
     }
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -165,7 +167,9 @@ def _from_bytes(text: bytes, memory: Buffer) -> Order:
         ],
         borrows=cast(list[int], field(body, "borrows", list)),
         shares_digest=field(body, "shares_digest", str),
-        metrics=cast(dict[str, float], field(body, "metrics", dict)),
+        notes=Notes(
+            metrics=field(body, "metrics", dict), provenance=field(body, "provenance", dict)
+        ),
     )
     return Order(
         directory=Path(field(body, "directory", str)),

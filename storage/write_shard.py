@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,6 +15,7 @@ from .container import ALIGNED_FROM_BYTES, Extent, create
 from .index import Index
 from .layout import Incarnation
 from .leaf import Form, Leaf
+from .notes import Notes
 from .output import Output, Run, run_of, way_to_write
 from .sealed import Json
 
@@ -26,7 +27,7 @@ class Source:
     Attributes:
         borrows: ranks that write arrays of this state, as they are replicated.
         shares_digest: of who writes which replicated array; empty when none is.
-        metrics: what the receipt shall say of the program's numbers.
+        notes: for the receipt.
     """
 
     step: int
@@ -38,7 +39,7 @@ class Source:
     leaves: Sequence[Leaf]
     borrows: Sequence[int]
     shares_digest: str
-    metrics: Mapping[str, float]
+    notes: Notes
 
     @property
     def payload_bytes(self) -> int:

@@ -208,7 +208,7 @@ class Saves:
         best = self._keep.best
         if best is None or self._metric_seen is not None:
             return
-        self._metric_seen = any(best.metric in receipt.metrics for receipt in receipts)
+        self._metric_seen = any(best.metric in receipt.notes.metrics for receipt in receipts)
         if not self._metric_seen:
             _log.warning(
                 "checkpoint.keep.best has nothing to go by yet: rank 0 has not called "

@@ -31,6 +31,7 @@ class World:
             **config.env,
             **self._for_torch(config, task, node_rank, local_rank),
             "RELIGHT_RUN_ID": config.run_id,
+            "RELIGHT_RUN_DIR": str(config.run_dir),
             "RELIGHT_ATTEMPT": self.attempt,
             "RELIGHT_GENERATION": str(self.generation),
             "RELIGHT_CHECKPOINT_DIR": str(config.checkpoint.directory),

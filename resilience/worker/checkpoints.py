@@ -22,6 +22,7 @@ from relight.storage.errors import ManifestDamaged
 from relight.storage.layout import Incarnation, manifest_path, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
+from relight.storage.notes import Notes
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
@@ -70,7 +71,7 @@ class Checkpoints(Protocol):
         ``needs`` is asked only when there is something to restore. Raises RanksDiffer, PartsUnfit.
         """
 
-    def save(self, step: int, state: State, metrics: Metrics) -> bool:
+    def save(self, step: int, state: State, notes: Notes) -> bool:
         """Takes the state of this moment; False when saving it failed, which it has reported."""
 
 
@@ -83,7 +84,7 @@ class NoCheckpoints:
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         return None
 
-    def save(self, step: int, state: State, metrics: Metrics) -> bool:
+    def save(self, step: int, state: State, notes: Notes) -> bool:
         return True
 
 
@@ -108,8 +109,8 @@ class SupervisedCheckpoints:
             _tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 
-    def save(self, step: int, state: State, metrics: Metrics) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world, metrics)
+    def save(self, step: int, state: State, notes: Notes) -> bool:
+        target = Target(self._directory, step, self._incarnation, self._world, notes)
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
@@ -159,8 +160,8 @@ class OwnCheckpoints:
             if self._world.rank == 0:
                 set_aside(self._directory, manifest.step, faults[0])
 
-    def save(self, step: int, state: State, metrics: Metrics) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world, metrics)
+    def save(self, step: int, state: State, notes: Notes) -> bool:
+        target = Target(self._directory, step, self._incarnation, self._world, notes)
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:

@@ -20,6 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsFloat
 
+from relight.storage.notes import Notes
+from relight.storage.sealed import Json
+
 from ..messages import EXIT_FAILED, EXIT_RESTART, Message
 from .agreement import find_agreement
 from .boundary import Boundary, Verdict
@@ -34,6 +37,7 @@ from .world import World, find_device, find_world
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoints
+    from .provenance import Inquiry
 
 
 def join(
@@ -69,6 +73,8 @@ class Run:
         self._started = False
         self._checkpoints: Checkpoints | None = None
         self._metrics: dict[str, float] = {}
+        self._noted: dict[str, str | float] = {}
+        self._inquiry: Inquiry | None = None
         self._line: Line | None = None
         self._listener: Listener | None = None
         self._signals: StopSignals | None = None
@@ -141,6 +147,8 @@ class Run:
                     self._boundary.step_done()
             self._finish()
         finally:
+            if self._inquiry is not None:
+                self._inquiry.close()
             if self._checkpoints is not None:
                 with self.section("save"):
                     self._checkpoints.saving.close()
@@ -162,6 +170,20 @@ class Run:
             if isinstance(value, float) and math.isfinite(value)
         }
         self._send({"type": "logged", "step": self._boundary.done, "values": plain})
+
+    def note(self, **facts: str | float) -> None:
+        """Remembers where the state comes from, e.g. a digest of the data, in each checkpoint.
+
+        Those of rank 0 are kept.
+
+        Raises:
+            ProtectRefused: a value is neither text nor a finite number.
+        """
+        for name, fact in facts.items():
+            number = isinstance(fact, int | float) and math.isfinite(fact)
+            if not number and not isinstance(fact, str):
+                raise ProtectRefused(f"note {name}: {fact!r} is neither text nor a finite number")
+        self._noted |= facts
 
     @contextmanager
     def section(self, name: str, limit_s: float | None = None) -> Iterator[None]:
@@ -193,6 +215,10 @@ class Run:
 
     def _begin(self) -> int:
         self._checkpoints = self._open_checkpoints()
+        if self.rank == 0 and self._environment.directory is not None:
+            from .provenance import Inquiry
+
+            self._inquiry = Inquiry(self._environment.directory)
         restored = self._checkpoints.restore(self._state.needs)
         step = 0
         if restored is not None:
@@ -274,10 +300,15 @@ class Run:
             return True
         assert self._checkpoints is not None
         with self.section("save"):
-            saved = self._checkpoints.save(step, self._state.capture(), dict(self._metrics))
+            saved = self._checkpoints.save(step, self._state.capture(), self._notes())
         with self._changed:
             self._boundary.save_tried(time.monotonic(), ok=saved)
         return saved
+
+    def _notes(self) -> Notes:
+        found = self._inquiry.result() if self._inquiry is not None else {}
+        noted: dict[str, Json] = {"noted": dict(self._noted)} if self._noted else {}
+        return Notes(metrics=dict(self._metrics), provenance={**found, **noted})
 
     def _send(self, message: Message) -> None:
         if self._line is not None:

@@ -19,6 +19,7 @@ from typing import Protocol
 from relight.storage.checkpointer import save_source, source_of
 from relight.storage.layout import Incarnation, shard_path
 from relight.storage.leaf import Leaf
+from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, take
 from relight.storage.staging import Staging
@@ -41,13 +42,13 @@ class Target:
     step: int
     incarnation: Incarnation
     world: World
-    metrics: Mapping[str, float]
+    notes: Notes
 
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
         world = self.world
-        metrics = self.metrics if world.rank == 0 else {}
-        source = source_of(self.step, self.incarnation, world.rank, world.size, state, metrics)
+        notes = self.notes if world.rank == 0 else Notes()
+        source = source_of(self.step, self.incarnation, world.rank, world.size, state, notes)
         _await_gpus(source.leaves)
         return Order(directory=self.directory, source=source, started_s=started_s)
 

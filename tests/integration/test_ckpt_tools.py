@@ -22,6 +22,7 @@ from relight.storage.checkpointer import save_shard
 from relight.storage.choose import candidates
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.layout import Incarnation, shard_path
+from relight.storage.notes import Notes
 
 ONE = Incarnation("1.0", 0)
 FIELD = np.random.default_rng(0).normal(size=(50, 300))
@@ -46,10 +47,9 @@ def save(directory: Path, step: int, change: object = None, ranks: int = 2) -> N
     states = [state(rank) for rank in range(ranks)]
     if callable(change):
         change(states)
+    notes = Notes(metrics={"loss": 9.0 - step})
     receipts = [
-        save_shard(
-            directory, step, ONE, rank, ranks, one, {"loss": 9.0 - step} if rank == 0 else {}
-        )
+        save_shard(directory, step, ONE, rank, ranks, one, notes if rank == 0 else Notes())
         for rank, one in enumerate(states)
     ]
     commit(directory, step, ONE, epoch, receipts, {})

@@ -24,6 +24,7 @@ from relight.storage.layout import (
     shard_path,
 )
 from relight.storage.manifest import Manifest
+from relight.storage.notes import Notes
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.retention import Best, Keep
@@ -208,7 +209,7 @@ def test_the_best_one_stays_by_what_was_logged_and_a_damaged_best_counts_for_not
 ) -> None:
     epoch = claim_epoch(tmp_path, FIRST)
     for step, loss in enumerate([0.1, 0.2, 0.3, 0.4, 0.5]):
-        receipt = save_shard(tmp_path, step, FIRST, 0, 1, {}, {"loss": loss})
+        receipt = save_shard(tmp_path, step, FIRST, 0, 1, {}, Notes(metrics={"loss": loss}))
         commit(tmp_path, step, FIRST, epoch, [receipt], {})
     shard_path(tmp_path, 0, FIRST, 0).write_bytes(b"")
     keep = Keep(last=1, best=Best(metric="loss"))

@@ -18,6 +18,7 @@ from relight.storage.checkpointer import SaveFailed, load_shard
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.errors import StateRefused
 from relight.storage.layout import Incarnation
+from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
 
 ONE = Incarnation("1.0", 0)
@@ -37,7 +38,7 @@ class Rank:
 
     def save(self, step: int, state: State) -> bool:
         return self.saving.save(
-            Target(self.directory, step, ONE, World(), {}), state, self.conclude
+            Target(self.directory, step, ONE, World(), Notes()), state, self.conclude
         )
 
     def conclude(self, write: Callable[[], Receipt]) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from relight.storage.errors import FormatUnknown
 from relight.storage.layout import Incarnation, step_name, step_of
 from relight.storage.manifest import Manifest, ManifestDamaged
+from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
 from relight.storage.sealed import Json, seal, unseal
 
@@ -39,7 +40,7 @@ def receipt(rank: int = 0, world_size: int = 2, step: int = 7) -> Receipt:
         index_bytes=300,
         digests_at=1024,
         digests_bytes=32,
-        metrics={"loss": 1.5, "steps": 2.0} if rank == 0 else {},
+        notes=Notes(metrics={"loss": 1.5}, provenance={"code": {"dirty": True}, "packages": []}),
     )
 
 

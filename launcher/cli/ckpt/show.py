@@ -27,6 +27,7 @@ def command(checkpoint: str, as_json: bool) -> None:
         "payload_bytes": manifest.payload_bytes,
         "seconds": max(receipt.seconds for receipt in manifest.receipts),
         "metrics": dict(manifest.metrics),
+        "provenance": dict(manifest.provenance),
         "details": dict(manifest.details),
         "arrays": arrays,
     }
@@ -56,10 +57,12 @@ def _arrays(chosen: Chosen) -> list[dict[str, object]]:
 
 
 def _lines(told: dict[str, object], arrays: list[dict[str, object]]) -> list[str]:
-    lines = [f"{name:<14} {told[name]}" for name in told if name not in ("arrays", "details")]
-    details = told["details"]
-    assert isinstance(details, dict)
-    lines += [f"{name:<14} {value}" for name, value in details.items()]
+    apart = ("arrays", "provenance", "details")
+    lines = [f"{name:<14} {told[name]}" for name in told if name not in apart]
+    for name in apart[1:]:
+        facts = told[name]
+        assert isinstance(facts, dict)
+        lines += [f"{key:<14} {value}" for key, value in facts.items()]
     lines.append("")
     width = max((len(str(row["key"])) for row in arrays), default=0)
     for row in arrays:
