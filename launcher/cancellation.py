@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relight.resilience.decide.actions import Finish, Outcome
-from relight.resilience.messages import EXIT_STOP
+from relight.resilience.exit_codes import EXIT_STOP
 from relight.resilience.supervise.cluster import ClusterUnavailable
 from relight.resilience.supervise.standing import read_verdict, write_verdict
 

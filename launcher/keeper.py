@@ -6,16 +6,18 @@ of memory killer. The next life of the supervisor goes on from the journal.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 LIVES: Final = 4
+_FIRST_PAUSE_S: Final = 0.5  # between two lives, doubled each time: what ended one may pass
+_TURN_S: Final = 0.05
 EXIT_CRASHED: Final = 70  # an unexpected error of ours (EX_SOFTWARE of sysexits.h)
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG: Final = 1
@@ -28,8 +30,11 @@ def keep(supervise: Callable[[int], int]) -> int:
     """
     for number in (signal.SIGUSR2, signal.SIGHUP):  # they mean nothing here, and would end us
         signal.signal(number, signal.SIG_IGN)
+    unheard: list[int] = []  # signals that came while there was no supervisor
     for life in range(1, LIVES + 1):
-        child = _start(supervise, life)
+        if life > 1:
+            _pause(_FIRST_PAUSE_S * 2 ** (life - 2), unheard)
+        child = _start(supervise, life, unheard)
         status = _wait(child)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != EXIT_CRASHED:
             return os.WEXITSTATUS(status)
@@ -38,7 +43,14 @@ def keep(supervise: Callable[[int], int]) -> int:
     return EXIT_CRASHED
 
 
-def _start(supervise: Callable[[int], int], life: int) -> int:
+def _pause(seconds: float, unheard: Sequence[int]) -> None:
+    """A signal ends the pause: whoever sent it does not wait for long."""
+    over = time.monotonic() + seconds
+    while not unheard and time.monotonic() < over:
+        time.sleep(_TURN_S)
+
+
+def _start(supervise: Callable[[int], int], life: int, unheard: list[int]) -> int:
     parent = os.getpid()
     # A signal between fork and the handlers of the child must not be lost, and must not end it: the
     # child itself lets them in, once it listens.
@@ -49,7 +61,9 @@ def _start(supervise: Callable[[int], int], life: int) -> int:
             signal.signal(number, signal.SIG_DFL)
         os._exit(_live(supervise, life, parent))
     for number in _PASSED_ON:
-        signal.signal(number, lambda number, _: _pass_on(child, number))
+        signal.signal(number, lambda number, _: _pass_on(child, number, unheard))
+    while unheard:
+        os.kill(child, unheard.pop())
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return child
 
@@ -68,9 +82,11 @@ def _live(supervise: Callable[[int], int], life: int, parent: int) -> int:
         sys.stderr.flush()
 
 
-def _pass_on(child: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+def _pass_on(child: int, number: int, unheard: list[int]) -> None:
+    try:
         os.kill(child, number)
+    except ProcessLookupError:
+        unheard.append(number)
 
 
 def _wait(child: int) -> int:

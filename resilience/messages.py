@@ -26,6 +26,7 @@ supervisor → agent
 program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOCKET``)
     ``joined``     rank, pid
     ``imported``   modules: for the agent only, which keeps a process with them ready
+    ``failed``     nothing: for the agent only, an exception has ended the program
     ``restored``   step: training starts with this step
     ``restore_failed``  step, reason: the checkpoint is damaged; the program exits
     ``beat``       step
@@ -51,11 +52,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Final
-
-EXIT_DONE: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_RESTART: Final = 75  # saved, to be restarted (EX_TEMPFAIL of sysexits.h)
-EXIT_STOP: Final = 93  # stopped for good: do not requeue
 
 # Signals that a batch script may be sent, by Slurm or by its user (scancel --batch).
 PASSED_ON: Final = (

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from relight.resilience.messages import EXIT_FAILED
+from relight.resilience.exit_codes import EXIT_FAILED
 
 from ..cancellation import cancel
 from ..runs import find_run

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from relight.errors import UsageError
+from relight.resilience.exit_codes import EXIT_FAILED
 from relight.resilience.health.check import Check
 from relight.resilience.health.result import NodeReport, Outcome
-from relight.resilience.messages import EXIT_FAILED
 
 from ..runs import find_run
 from .run_argument import complete_run

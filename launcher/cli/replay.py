@@ -9,7 +9,7 @@ from datetime import datetime
 import click
 
 from relight.resilience.decide.replay import Difference, Order, Repetition, repeat
-from relight.resilience.messages import EXIT_FAILED
+from relight.resilience.exit_codes import EXIT_FAILED
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.rules_file import stored_rules
 from relight.resilience.supervise.supervisor import policy_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from relight.errors import UsageError
-from relight.resilience.messages import EXIT_RESTART
+from relight.resilience.exit_codes import EXIT_RESTART
 from relight.resilience.supervise.standing import read_verdict
 
 from ..clusters.local_front import Front, is_alive

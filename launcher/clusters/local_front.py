@@ -21,7 +21,7 @@ from typing import Final
 
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
-from relight.resilience.messages import EXIT_FAILED, EXIT_RESTART
+from relight.resilience.exit_codes import EXIT_FAILED, EXIT_RESTART
 from relight.resilience.run_folder import RunFolder
 
 from ..watch import Watcher

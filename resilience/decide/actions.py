@@ -75,6 +75,14 @@ class SetCheckpointAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitStorage:
+    """Look whether the place of the checkpoints works, until it does or ``limit_s`` have passed."""
+
+    limit_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAllocation:
     exclude: tuple[str, ...]
     reason: str
@@ -108,6 +116,7 @@ Action = (
     | ProbeNodes
     | ExcludeNode
     | SetCheckpointAside
+    | AwaitStorage
     | RequestAllocation
     | Withdraw
     | Finish

@@ -25,6 +25,8 @@ def judge(state: State, policy: Policy) -> tuple[State, Mapping[str, str]]:
     fault = state.fault
     if fault is None or fault.node is None or fault.cascade or fault.blame is Blame.NONE:
         return state, {}
+    if fault.cause is FaultCause.FILESYSTEM and state.witnesses - {fault.node}:
+        return state, {}  # what several nodes see is the file system's own fault
     if fault.blame is Blame.NODE:
         return state, {fault.node: fault.evidence}
     mark = (fault.node, fault.cause)

@@ -31,10 +31,10 @@ def charge(state: State, budget: Budget) -> State:
 def charge_attempt(state: State) -> State:
     """The counts after an attempt that others have ended: free while progress is made.
 
-    A program that saves nothing through us makes no progress that we could see: it is not counted.
+    A program that saves nothing through us makes no progress that we could see: it is given many.
     """
     if state.committed_step < 0:
-        return state
+        return replace(state, blind_attempts=state.blind_attempts + 1)
     return replace(state, idle_restarts=state.idle_restarts + 1)
 
 

@@ -45,5 +45,6 @@ class FaultCause(StrEnum):
     NODE_DOWN = "node down"
     START_FAILED = "start failed"
     HANG = "hang"
+    SAVE_FAILED = "save failed"
     CHECKPOINT_DAMAGED = "checkpoint damaged"
     NO_PROGRESS = "no progress"

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .causes import FaultCause
-from .events import RankExited, RankLost
+from .events import RankExited, RankLost, SaveFailed
 from .rules import Blame, Budget, Rule, first_match
 
+# No restart cures these, and no other node.
+_FULL: Final[Mapping[int | None, tuple[FaultCause, str]]] = {
+    errno.ENOSPC: (FaultCause.DISK_FULL, "make room, then submit again"),
+    errno.EDQUOT: (FaultCause.QUOTA, "remove files or ask for a larger quota, then submit again"),
+}
+# A file system that is away for a while.
+_OUTAGE: Final = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ENOTCONN,
+        errno.ESHUTDOWN,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.EAGAIN,
+        errno.EROFS,
+    }
+)
 _QUOTED: Final = 200  # characters of the line that proves a cause
 
 
@@ -35,7 +55,7 @@ class Fault:
             return 0
         if self.blame is Blame.NODE:
             return 4
-        if self.cause is FaultCause.NODE_SUSPECT:
+        if self.cause in (FaultCause.NODE_SUSPECT, FaultCause.HANG):  # whichever came first
             return 3
         return 2 if self.signalled else 1
 
@@ -78,6 +98,24 @@ def fault_of_loss(event: RankLost) -> Fault:
         node=event.node,
         evidence=f"rank {event.rank} on {event.node}: {event.detail}",
     )
+
+
+def fault_of_save(event: SaveFailed) -> Fault:
+    """Why a checkpoint did not come, by what the file system said."""
+    where = f" on {event.node}" if event.node is not None else ""
+    evidence = f"checkpoint {event.step} failed{where}: {event.reason}"
+    return replace(fault_of_errno(event.errno, evidence), node=event.node)
+
+
+def fault_of_errno(number: int | None, evidence: str) -> Fault:
+    """What an error of the file system says: errno(3), and those that Lustre and NFS give."""
+    fault = Fault(cause=FaultCause.SAVE_FAILED, rank=None, node=None, evidence=evidence)
+    if number in _FULL:
+        cause, advice = _FULL[number]
+        return replace(fault, cause=cause, budget=Budget.STOP, advice=advice)
+    if number in _OUTAGE:
+        return replace(fault, cause=FaultCause.FILESYSTEM, budget=Budget.FREE, blame=Blame.SUSPECT)
+    return fault
 
 
 def root(known: Fault | None, new: Fault) -> Fault:

@@ -27,11 +27,15 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightFinished:
-    """The checks of all nodes are in. ``bad`` maps a node to the evidence against it."""
+    """The checks of all nodes are in. ``bad`` maps a node to the evidence against it.
+
+    ``silent`` nodes have sent no report.
+    """
 
     bad: Mapping[str, str]
     job_fault: str | None = None
     warnings: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +50,15 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFailed:
-    """A generation did not come up in time; ``missing`` are the nodes that did not answer."""
+    """A generation did not come up in time; ``missing`` are the nodes that did not answer.
+
+    ``errno`` is what the file system of the checkpoints has said, if that is why.
+    """
 
     generation: int
     missing: tuple[str, ...]
     detail: str
+    errno: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +159,15 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveFailed:
-    """A checkpoint that was asked for will not come."""
+    """A checkpoint that was asked for will not come.
+
+    ``node`` is where it failed and ``errno`` what the file system said, as far as either is known.
+    """
 
     step: int | None
     reason: str
+    node: str | None = None
+    errno: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +200,21 @@ class CheckpointRefused:
     reason: str
     node: str
     sound: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageAnswered:
+    """The place of the checkpoints can be written and read, after so long."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSilent:
+    """It could not in all the time that was given."""
+
+    waited_s: float
+    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +266,8 @@ Event = (
     | RanksLingered
     | CheckpointCommitted
     | CheckpointRefused
+    | StorageAnswered
+    | StorageSilent
     | RestoreImpossible
     | AllocationArranged
     | AllocationRefused

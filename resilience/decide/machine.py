@@ -9,20 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
+from ..exit_codes import EXIT_FAILED, EXIT_STOP
 from .actions import (
     Action,
+    AwaitStorage,
     Outcome,
     ProbeNodes,
     RunPreflight,
-    SaveAndStop,
-    SetCheckpointAside,
-    StopRanks,
 )
 from .blame import judge, untested
 from .budgets import charge, charge_attempt
-from .causes import FaultCause, StopCause
-from .classify import Fault, fault_of_exit, fault_of_loss, root
-from .degrade import go_on, leave_degraded, node_degraded
+from .causes import FaultCause
+from .degrade import leave_degraded, node_degraded
 from .events import (
     AllocationArranged,
     AllocationRefused,
@@ -46,18 +44,17 @@ from .events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    StorageAnswered,
+    StorageSilent,
     Superseded,
 )
 from .moving import allocation_arranged, allocation_refused
 from .past import remember
 from .policy import Policy
 from .rules import Budget
-from .state import Phase, State, Stop
+from .state import Phase, State
+from .told_to_stop import ranks_lingered, stop_requested
 from .ways_back import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_RESTART,
-    EXIT_STOP,
     USER,
     Decision,
     cause_of_fault,
@@ -65,12 +62,23 @@ from .ways_back import (
     exclude,
     finish,
     leave,
+    move,
     out_of_budget,
     start,
 )
+from .while_running import (
+    RANKS_ALIVE,
+    checkpoint_committed,
+    checkpoint_refused,
+    rank_exited,
+    rank_lost,
+    ranks_hung,
+    ranks_started,
+    save_failed,
+    start_failed,
+)
 
-_RANKS_ALIVE: Final = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
-_UNDER_WAY: Final = (Phase.PREFLIGHT, *_RANKS_ALIVE, Phase.PROBING)
+_UNDER_WAY: Final = (Phase.PREFLIGHT, *RANKS_ALIVE, Phase.PROBING, Phase.WAITING)
 
 
 def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
@@ -92,15 +100,15 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case PreflightFinished():
             return _preflight_finished(state, event, policy, now)
         case RanksStarted():
-            return _ranks_started(state, event)
+            return ranks_started(state, event)
         case StartFailed():
-            return _start_failed(state, event)
+            return start_failed(state, event)
         case RankExited():
-            return _rank_exited(state, event, policy)
+            return rank_exited(state, event, policy)
         case RankLost():
-            return _rank_lost(state, event)
+            return rank_lost(state, event)
         case RanksHung():
-            return _ranks_hung(state, event)
+            return ranks_hung(state, event)
         case RanksStopped():
             return _ranks_stopped(state, event, policy, now)
         case NodesProbed():
@@ -112,15 +120,19 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case NodesWatched() | NodesExamined():
             return state, ()  # only for people
         case StopRequested():
-            return _stop_requested(state, event, policy, now)
+            return stop_requested(state, event, policy, now)
         case SaveFailed():
-            return _save_failed(state, event)
+            return save_failed(state, event)
         case RanksLingered():
-            return _ranks_lingered(state, event)
+            return ranks_lingered(state, event)
         case CheckpointCommitted():
-            return _progressed(state, event.step), ()
+            return checkpoint_committed(state, event)
         case CheckpointRefused():
-            return _checkpoint_refused(state, event)
+            return checkpoint_refused(state, event)
+        case StorageAnswered():
+            return _storage_answered(state, policy, now)
+        case StorageSilent():
+            return _storage_silent(state, event, policy, now)
         case RestoreImpossible():
             reason = f"nothing to go on from: {event.reason}"
             return finish(
@@ -149,6 +161,7 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         failures=state.failures,
         idle_restarts=state.idle_restarts,
         node_failures=state.node_failures,
+        blind_attempts=state.blind_attempts,
         marks=state.marks,
         first_started=now if state.first_started is None else state.first_started,
         attempt=event.attempt,
@@ -187,178 +200,11 @@ def _preflight_finished(
     state, excluded = exclude(state, event.bad, "preflight")
     if excluded:
         state = charge(state, Budget.NODE)
+    if event.silent:
+        order = ProbeNodes(nodes=event.silent, reason="no report came from them")
+        return replace(state, phase=Phase.PROBING), (*excluded, order)
     state, more = start(state, policy, now, "preflight is done")
     return state, (*excluded, *more)
-
-
-# While ranks run
-
-
-def _ranks_started(state: State, event: RanksStarted) -> Decision:
-    if state.phase is not Phase.STARTING or event.generation != state.generation:
-        return state, ()
-    # What the last attempt had saved completely may have become valid only now.
-    restored = -1 if event.restored_step is None else event.restored_step
-    return replace(_progressed(state, restored), phase=Phase.RUNNING), ()
-
-
-def _start_failed(state: State, event: StartFailed) -> Decision:
-    if state.phase is not Phase.STARTING or event.generation != state.generation:
-        return state, ()
-    fault = Fault(
-        cause=FaultCause.START_FAILED,
-        rank=None,
-        node=event.missing[0] if len(event.missing) == 1 else None,
-        evidence=event.detail,
-    )
-    failed = replace(state, phase=Phase.STOPPING, fault=fault, suspects=event.missing)
-    return failed, (StopRanks(reason=f"the start did not succeed: {event.detail}"),)
-
-
-def _rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
-    if state.phase not in _RANKS_ALIVE or event.generation != state.generation:
-        return state, ()
-    if event.code == 0 and not event.stopped and not (policy.script and state.stop is not None):
-        return _rank_done(state, event.rank, policy)
-    if policy.script:
-        return _script_ended(state, event, policy)
-    if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
-        return state, ()
-    fault = fault_of_exit(event, policy.rules)
-    if event.code == EXIT_RESTART:
-        fault = replace(fault, cause=FaultCause.SELF_STOPPED)
-    failed = replace(state, fault=root(state.fault, fault))
-    if state.phase is Phase.STOPPING and state.stop is None:
-        return failed, ()
-    return replace(failed, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
-
-
-def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
-    """It failed, and any node may be why; or the job has to stop, and the script has stopped."""
-    if state.stop is not None or event.stopped:
-        return state, ()
-    fault = fault_of_exit(event, policy.rules)
-    failed = replace(state, fault=fault, suspects=state.nodes, phase=Phase.STOPPING)
-    return failed, (StopRanks(reason=fault.evidence),)
-
-
-def _rank_done(state: State, rank: int, policy: Policy) -> Decision:
-    state = replace(state, done=state.done | {rank})
-    if len(state.done) < policy.world_size:
-        return state, ()
-    return finish(state, Outcome.COMPLETED, EXIT_DONE, "done", "all ranks ended with code 0")
-
-
-def _rank_lost(state: State, event: RankLost) -> Decision:
-    if state.phase not in _RANKS_ALIVE or event.generation != state.generation:
-        return state, ()
-    fault = fault_of_loss(event)
-    lost = replace(
-        state,
-        fault=root(state.fault, fault),
-        suspects=tuple(dict.fromkeys((*state.suspects, event.node))),
-    )
-    if state.phase is Phase.STOPPING and state.stop is None:
-        return lost, ()
-    return replace(lost, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
-
-
-def _ranks_hung(state: State, event: RanksHung) -> Decision:
-    if state.phase is not Phase.RUNNING or event.generation != state.generation:
-        return state, ()
-    who = f"ranks {list(event.ranks)} on {', '.join(event.nodes)}"
-    fault = Fault(
-        cause=FaultCause.HANG,
-        rank=event.ranks[0] if len(event.ranks) == 1 else None,
-        node=event.nodes[0] if len(event.nodes) == 1 else None,
-        evidence=f"{event.detail}; behind: {who}",
-    )
-    # One node that is behind all others may be sick; a hang everywhere says nothing of nodes.
-    suspects = event.nodes if len(event.nodes) == 1 < len(state.active) else ()
-    hung = replace(state, phase=Phase.STOPPING, fault=fault, suspects=suspects)
-    return hung, (StopRanks(reason=fault.evidence, stacks=True),)
-
-
-def _progressed(state: State, step_: int) -> State:
-    if step_ <= state.committed_step:
-        return state
-    moved = replace(state, committed_step=step_)
-    return replace(moved, failures=0, idle_restarts=0, node_failures=0)
-
-
-def _checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
-    if state.phase not in _RANKS_ALIVE:
-        return state, ()
-    if event.sound:
-        return _cannot_read(state, event)
-    aside = SetCheckpointAside(step=event.step, reason=event.reason)
-    fault = Fault(
-        cause=FaultCause.CHECKPOINT_DAMAGED,
-        rank=None,
-        node=None,
-        evidence=f"checkpoint {event.step}: {event.reason}",
-        budget=Budget.FREE,
-    )
-    if state.phase is Phase.STOPPING:
-        return replace(state, fault=fault), (aside,)
-    reason = "all ranks have to go back to an older checkpoint together"
-    return replace(state, fault=fault, phase=Phase.STOPPING), (aside, StopRanks(reason=reason))
-
-
-def _cannot_read(state: State, event: CheckpointRefused) -> Decision:
-    """The checkpoint is good, so it stays; the node that cannot read it is asked."""
-    fault = Fault(
-        cause=FaultCause.FILESYSTEM,
-        rank=None,
-        node=event.node,
-        evidence=f"{event.node} cannot read checkpoint {event.step}, others can: {event.reason}",
-    )
-    suspects = tuple(dict.fromkeys((*state.suspects, event.node)))
-    state = replace(state, fault=root(state.fault, fault), suspects=suspects)
-    if state.phase is Phase.STOPPING:
-        return state, ()
-    return replace(state, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
-
-
-# Told to stop
-
-
-def _stop_requested(state: State, event: StopRequested, policy: Policy, now: float) -> Decision:
-    if state.phase in (Phase.NEW, Phase.ENDED):
-        return state, ()
-    earlier = state.stop
-    stop = Stop(cause=event.cause, kill_at=event.kill_at, evidence=event.evidence)
-    if earlier is not None and not stop.outranks(earlier):
-        return state, ()
-    if state.phase is Phase.MOVING:
-        # Our own request for a new allocation may bring signals; only a cancel changes anything.
-        return (replace(state, stop=stop) if stop.cause is StopCause.CANCELLED else state), ()
-    if not stop.ends_allocation and state.phase is not Phase.RUNNING:
-        return state, ()  # the job goes on, and there is nothing to save
-    state = replace(state, stop=stop)
-    if state.phase is Phase.RUNNING:
-        order = SaveAndStop(cause=stop.cause, kill_at=stop.kill_at, reason=stop.evidence)
-        return replace(state, phase=Phase.STOPPING), (order,)
-    if state.phase is Phase.STARTING:
-        reason = f"nothing to save yet; {stop.evidence}"
-        return replace(state, phase=Phase.STOPPING), (StopRanks(reason=reason),)
-    if state.phase is Phase.STOPPING:
-        return state, ()
-    return leave(state, policy, now)
-
-
-def _save_failed(state: State, event: SaveFailed) -> Decision:
-    if state.phase is not Phase.STOPPING or state.stop is None:
-        return state, ()
-    if state.stop.cause is StopCause.DEGRADED and event.step is None:
-        return go_on(state)
-    return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
-
-
-def _ranks_lingered(state: State, event: RanksLingered) -> Decision:
-    if state.phase is not Phase.STOPPING or event.generation != state.generation:
-        return state, ()
-    return state, (StopRanks(reason=f"ranks {list(event.ranks)} did not end: {event.detail}"),)
 
 
 # After all ranks have stopped
@@ -379,6 +225,10 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
         reason = f"hardware may have failed, {node} is tested before it is used again"
         order = ProbeNodes(nodes=(node,), reason=reason, work=True)
         state, more = replace(state, phase=Phase.PROBING), (order,)
+    elif state.fault is not None and state.fault.cause is FaultCause.FILESYSTEM:
+        reason = f"no restart and no other node cures it: {state.fault.evidence}"
+        wait = AwaitStorage(limit_s=policy.outage_s, reason=reason)
+        state, more = replace(state, phase=Phase.WAITING), (wait,)
     else:
         state, more = come_back(state, policy, now)
     return state, (*excluded, *left, *more)
@@ -389,5 +239,23 @@ def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) 
         return state, ()
     state, excluded = exclude(state, event.silent, FaultCause.NODE_DOWN.value)
     state, failed = exclude(state, event.failed, cause_of_fault(state))
-    state, more = come_back(state, policy, now)
+    if state.fault is None and state.stop is None:  # asked after the preflight: nothing has failed
+        state = charge(state, Budget.NODE) if excluded else state
+        state, more = start(state, policy, now, "preflight is done")
+    else:
+        state, more = come_back(state, policy, now)
     return state, (*excluded, *failed, *more)
+
+
+def _storage_answered(state: State, policy: Policy, now: float) -> Decision:
+    if state.phase is not Phase.WAITING:
+        return state, ()
+    return come_back(state, policy, now)
+
+
+def _storage_silent(state: State, event: StorageSilent, policy: Policy, now: float) -> Decision:
+    """Nodes are not kept for ever; the next ones may wait in the queue until it is back."""
+    if state.phase is not Phase.WAITING:
+        return state, ()
+    reason = f"no answer in {event.waited_s:.0f} s: {event.detail}"
+    return move(charge(state, Budget.FREE), policy, now, reason)

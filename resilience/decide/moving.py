@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ..exit_codes import EXIT_RESTART, EXIT_STOP
 from .actions import Outcome, Withdraw
 from .causes import StopCause
 from .degrade import stay
 from .events import AllocationArranged, AllocationRefused
 from .policy import Policy
 from .state import State
-from .ways_back import EXIT_RESTART, EXIT_STOP, Decision, cause_text, finish
+from .ways_back import Decision, cause_text, finish
 
 
 def allocation_refused(

@@ -13,7 +13,9 @@ class Policy:
     """All counts are since the last checkpoint.
 
     ``failures`` of the program, ``no_progress``: restarts of any cause but the loss of a node,
-    ``node_failures``: restarts because a node was found guilty. ``rules``: what a cause is.
+    ``node_failures``: restarts because a node was found guilty, ``blind_attempts``: attempts that
+    others have ended before anything was ever saved. ``rules``: what a cause is.
+    ``outage_s``: how long nodes are kept while the place of the checkpoints does not answer.
 
     ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
     the fault of any of them, and once the job has to stop, no exit code means that it has done all.
@@ -28,9 +30,11 @@ class Policy:
     failures: int = 3
     no_progress: int = 3
     node_failures: int = 10
+    blind_attempts: int = 50
     walltime_s: float | None = None
     backoff_base_s: float = 1.0
     backoff_max_s: float = 600.0
+    outage_s: float = 900.0
     rules: tuple[Rule, ...] = ()
 
     @property

@@ -19,6 +19,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     PROBING = "probing"
+    WAITING = "waiting"  # for the file system of the checkpoints
     MOVING = "moving"  # a new allocation was asked for
     ENDED = "ended"
 
@@ -71,6 +72,7 @@ class State:
     failures: int = 0  # since the committed step moved
     idle_restarts: int = 0  # likewise, of any cause but a guilty node
     node_failures: int = 0  # likewise, by guilty nodes
+    blind_attempts: int = 0  # ended by others, while nothing was ever saved
     marks: frozenset[tuple[str, FaultCause]] = frozenset()  # weak evidence against nodes
     first_started: float | None = None
     past: Past = field(default_factory=Past)
@@ -84,6 +86,8 @@ class State:
     done: frozenset[int] = frozenset()  # ranks that ended with 0
     stop: Stop | None = None
     fault: Fault | None = None
+    unsaved: Fault | None = None  # why the last save failed, until another one succeeds
+    witnesses: frozenset[str] = frozenset()  # nodes on which the file system has failed
     suspects: tuple[str, ...] = ()
     degraded: tuple[Exclusion, ...] = ()  # turned bad under the ranks, which still run on them
     kept: frozenset[str] = frozenset()  # likewise, and no other node could be had for them

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from ..exit_codes import EXIT_FAILED, EXIT_RESTART, EXIT_STOP
 from .actions import Action, ExcludeNode, Finish, Outcome, RequestAllocation, StartRanks
 from .budgets import budget_of, charge, charge_attempt, overdrawn
 from .causes import StopCause
@@ -16,12 +17,7 @@ from .policy import Policy
 from .rules import Budget
 from .state import Exclusion, Phase, State
 
-EXIT_DONE: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_RESTART: Final = 75
-EXIT_STOP: Final = 93
 USER: Final = "user"  # as the cause of an exclusion
-
 Decision = tuple[State, tuple[Action, ...]]
 
 
@@ -60,6 +56,8 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         active=active,
         done=frozenset(),
         fault=None,
+        unsaved=None,
+        witnesses=frozenset(),
         suspects=(),
     )
     order = StartRanks(generation=generation, nodes=active, delay_s=delay_s, reason=reason)
@@ -102,6 +100,8 @@ def out_of_budget(state: State, policy: Policy, now: float) -> str | None:
     if state.node_failures > policy.node_failures:
         lost = f"{state.node_failures} restarts because of nodes and no newer checkpoint"
         return f"{lost}; last: {_reasons(state)}"
+    if state.blind_attempts > policy.blind_attempts:
+        return f"{state.blind_attempts} attempts, and nothing was ever saved"
     if policy.walltime_s is not None and state.first_started is not None:
         spent_s = now - state.first_started
         if spent_s > policy.walltime_s:

@@ -22,11 +22,15 @@ Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps."""
+    """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps.
+
+    ``silent`` are nodes that have sent no report, and are not bad for that alone.
+    """
 
     bad: Mapping[str, str]
     job_fault: str | None
     warnings: tuple[str, ...]
+    silent: tuple[str, ...] = ()
 
 
 def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Judgement:
@@ -40,14 +44,16 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
     faults = _lines(found[Outcome.FAIL_JOB], "")
     if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
         faults += _lines({"disk": accused["disk"]}, "")
+    bad = _bad({check: nodes for check, nodes in accused.items() if check not in shared})
     return Judgement(
-        bad=_bad({check: nodes for check, nodes in accused.items() if check not in shared}),
+        bad=bad,
         job_fault="; ".join(faults) or None,
         warnings=(
             *_lines({check: accused[check] for check in accused if check in shared}, _NOT_NODES),
             *_lines(found[Outcome.WARN], ""),
             *_lines(_without(found[Outcome.UNKNOWN], accused), "unclear: "),
         ),
+        silent=tuple(node for node in reports if reports[node] is None and node not in bad),
     )
 
 

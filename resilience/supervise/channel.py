@@ -24,7 +24,7 @@ _BACKLOG: Final = 4096  # all agents of a large world connect at once
 _BEAT: Final = encode({"type": "beat"})
 
 
-class Line(asyncio.Protocol):
+class AgentLine(asyncio.Protocol):
     """The connection of one agent; nameless until it has shown the token.
 
     A protocol and not a stream: with thousands of them a task and two buffers each are too much.
@@ -97,16 +97,16 @@ class Channel:
 
     def __init__(
         self,
-        on_message: Callable[[Line, Message], None],
-        on_lost: Callable[[Line], None],
+        on_message: Callable[[AgentLine, Message], None],
+        on_lost: Callable[[AgentLine], None],
     ) -> None:
         self.on_message = on_message
         self._on_lost = on_lost
         self._server: asyncio.Server | None = None
         self._token = secrets.token_hex(16)
         self._step = ""
-        self._lines: dict[int, Line] = {}
-        self._open: set[Line] = set()
+        self._lines: dict[int, AgentLine] = {}
+        self._open: set[AgentLine] = set()
         self._all_gone = asyncio.Event()
         self._beats: asyncio.Task[None] | None = None
 
@@ -118,7 +118,7 @@ class Channel:
             file.write(self._token)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Line(self), sock=_listening_socket(), backlog=_BACKLOG
+            lambda: AgentLine(self), sock=_listening_socket(), backlog=_BACKLOG
         )
         self._beats = asyncio.create_task(self._beat())
         port: int = self._server.sockets[0].getsockname()[1]
@@ -144,7 +144,7 @@ class Channel:
             line.close()
 
     @property
-    def lines(self) -> dict[int, Line]:
+    def lines(self) -> dict[int, AgentLine]:
         """The connected agents by task."""
         return self._lines
 
@@ -153,7 +153,7 @@ class Channel:
         for line in self._lines.values():
             line.write(data)
 
-    def silent(self, leaders_s: float, others_s: float) -> Iterator[Line]:
+    def silent(self, leaders_s: float, others_s: float) -> Iterator[AgentLine]:
         """Agents that have not been heard for so long; one leader on each node speaks for it."""
         now = time.monotonic()
         for line in list(self._lines.values()):
@@ -166,7 +166,7 @@ class Channel:
         for line in self._lines.values():
             line.heard = now
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: AgentLine) -> None:
         """Forget an agent that is held for lost."""
         if self._lines.get(line.task) is line:
             del self._lines[line.task]
@@ -179,10 +179,10 @@ class Channel:
 
     # What the lines report
 
-    def opened(self, line: Line) -> None:
+    def opened(self, line: AgentLine) -> None:
         self._open.add(line)
 
-    def welcome(self, line: Line, hello: Message) -> None:
+    def welcome(self, line: AgentLine, hello: Message) -> None:
         """Let an agent in by its first message.
 
         Raises:
@@ -194,7 +194,7 @@ class Channel:
         line.named(number(hello, "task"), number(hello, "local_task"), text(hello, "node"))
         self._lines[line.task] = line
 
-    def gone(self, line: Line) -> None:
+    def gone(self, line: AgentLine) -> None:
         self._open.discard(line)
         if not self._open:
             self._all_gone.set()

@@ -51,7 +51,10 @@ async def run_preflight(
     await asyncio.to_thread(record_releases, config.run_id, compared)
     judgement = judge(compared, config.health.on_unknown)
     return PreflightFinished(
-        bad=dict(judgement.bad), job_fault=judgement.job_fault, warnings=judgement.warnings
+        bad=dict(judgement.bad),
+        job_fault=judgement.job_fault,
+        warnings=judgement.warnings,
+        silent=judgement.silent,
     )
 
 
@@ -157,9 +160,9 @@ def _probe(nodes: tuple[str, ...]) -> StepRequest:
 
 async def _probe_one(cluster: Cluster, node: str, known_down: bool) -> str | None:
     if known_down:
-        return "its agents are gone and the scheduler says that the node is down"
+        return "it is silent, and the scheduler says that the node is down"
     code = await processes.run(cluster.step_command(_probe((node,))), None, PROBE_LIMIT_S)
     if code == 0:
         return None
     how = f"gave no answer in {PROBE_LIMIT_S:.0f} s" if code is None else f"failed with code {code}"
-    return f"its agents are gone and a command sent to it {how}"
+    return f"it is silent, and a command sent to it {how}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -17,6 +16,7 @@ from relight.storage.set_aside import set_aside
 from ..config import RunConfig
 from ..decide.actions import (
     Action,
+    AwaitStorage,
     ExcludeNode,
     Finish,
     ProbeNodes,
@@ -34,35 +34,24 @@ from ..decide.events import (
     Event,
     RestoreImpossible,
     StartFailed,
+    StorageAnswered,
+    StorageSilent,
     Superseded,
 )
 from ..health.exclusion import record_exclusion
 from ..run_folder import RunFolder
+from . import storage_probe
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
 from .nodes import probe, put_to_work, run_preflight
 from .pace import Pace
 from .ranks import Ranks
 from .reasons_to_stop import cancelled
 from .save_and_stop import save_and_stop
-from .saves import Restore, Saves
+from .saves import Saves
 
 _log: Final = logging.getLogger(__name__)
 
-# What a file system says that is away for a while; a restart would not bring it back.
-_OUTAGE: Final = frozenset(
-    {
-        errno.EIO,
-        errno.ESTALE,
-        errno.ENOTCONN,
-        errno.ESHUTDOWN,
-        errno.ETIMEDOUT,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-        errno.EAGAIN,
-    }
-)
-_OUTAGE_LIMIT_S: Final = 900.0
-_OUTAGE_PAUSE_S: Final = 10.0
+_STORAGE_PAUSE_S: Final = 5.0
 _SILENCE_LIMIT_S: Final = 600.0  # of the scheduler, when nobody ends the job
 _SILENCE_PAUSE_S: Final = 3.0
 
@@ -112,6 +101,8 @@ class Orders:
                 )
             case ProbeNodes():
                 self._spawn(self._probe(action))
+            case AwaitStorage():
+                self._spawn(self._await_storage(action))
             case SetCheckpointAside():
                 self._spawn(self._set_aside(action))
             case RequestAllocation():
@@ -137,7 +128,7 @@ class Orders:
     async def _start_ranks(self, order: StartRanks) -> None:
         await asyncio.sleep(order.delay_s)
         try:
-            restore = await self._choose_restore(order.generation)
+            restore = await self._saves.begin(self._allocation.attempt, order.generation)
         except (NoValidCheckpoint, FormatUnknown) as error:
             self._emit(RestoreImpossible(reason=str(error)))
             return
@@ -145,24 +136,32 @@ class Orders:
             self._emit(Superseded(reason=str(error)))
             return
         except OSError as error:
-            detail = f"the checkpoint directory does not work: {error}"
             self._ranks.generation = order.generation
-            self._emit(StartFailed(generation=order.generation, missing=(), detail=detail))
+            self._emit(
+                StartFailed(
+                    generation=order.generation,
+                    missing=(),
+                    detail=f"the checkpoint directory does not work: {error}",
+                    errno=error.errno,
+                )
+            )
             return
         self._pace.begin(time.monotonic())
         await self._ranks.start(order, restore.manifest, restore.step)
 
-    async def _choose_restore(self, generation: int) -> Restore:
-        """An outage of the file system is waited out: no restart and no other node cures it."""
-        give_up_at = time.monotonic() + _OUTAGE_LIMIT_S
+    async def _await_storage(self, order: AwaitStorage) -> None:
+        begun = time.monotonic()
         while True:
-            try:
-                return await self._saves.begin(self._allocation.attempt, generation)
-            except OSError as error:
-                if error.errno not in _OUTAGE or time.monotonic() > give_up_at:
-                    raise
-                _log.warning("waiting for the checkpoint directory: %s", error)
-            await asyncio.sleep(_OUTAGE_PAUSE_S)
+            fault = await storage_probe.run(self._config.checkpoint.directory)
+            waited_s = time.monotonic() - begun
+            if fault is None:
+                self._emit(StorageAnswered(waited_s=waited_s))
+                return
+            if waited_s > order.limit_s:
+                self._emit(StorageSilent(waited_s=waited_s, detail=fault))
+                return
+            _log.warning("waiting for the checkpoint directory: %s", fault)
+            await asyncio.sleep(_STORAGE_PAUSE_S)
 
     async def _probe(self, order: ProbeNodes) -> None:
         if order.work:

@@ -3,7 +3,8 @@
 The step that *all* ranks have reached must move. How long it may stand is learned: a multiple of
 the longest that it took in this generation, never below a floor (nvidia-resiliency-ext learns its
 timeouts alike, with a factor of 5). Start and first step have a limit of their own, and so has each
-section that a rank says it is in, such as a save or an evaluation.
+section that a rank says it is in, such as a save or an evaluation. What follows the last step is
+like a section: when all ranks have come to it, they have as long as any section to end.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Pace:
     _joined: set[int] = field(default_factory=set)
     _at_step: Counter[int] = field(default_factory=Counter)  # ranks by their step
     _finished: set[int] = field(default_factory=set)
+    _ended: set[int] = field(default_factory=set)
     _common: int = -1
     _moved: float = 0.0
     _longest: float | None = None
@@ -59,6 +61,7 @@ class Pace:
         self._joined.clear()
         self._at_step.clear()
         self._finished.clear()
+        self._ended.clear()
         self._common, self._moved, self._longest = -1, now, None
 
     def on_word(self, rank: int, word: Message, now: float) -> None:
@@ -79,6 +82,14 @@ class Pace:
                 self._moved = now  # the time in the section does not count
             case "finished":
                 self._finished.add(rank)
+                self._moved = now
+
+    def ended(self, rank: int, now: float) -> None:
+        """The program of a rank has ended: no section of it goes on."""
+        self._ended.add(rank)
+        if rank in self._ranks:
+            self._ranks[rank].section = None
+        self._moved = now
 
     def _heard(self, rank: int, step: int, now: float) -> None:
         known = self._ranks.get(rank)
@@ -125,26 +136,34 @@ class Pace:
             return None
         if len(self._ranks) < self.world_size:
             return self._late_start(now)
-        # What a program does after its steps may take as long as it likes.
-        working = {rank: each for rank, each in self._ranks.items() if rank not in self._finished}
-        if not working:
-            return None
         overdue = [
             (rank, each.section)
-            for rank, each in sorted(working.items())
+            for rank, each in sorted(self._ranks.items())
             if each.section is not None and now > each.section_until
         ]
         if overdue:
             return Hang(
                 tuple(rank for rank, _ in overdue), f"section {overdue[0][1]!r} takes too long"
             )
-        if any(each.section is not None for each in working.values()):
+        if any(each.section is not None for each in self._ranks.values()):
             return None
+        at_work = self._ranks.keys() - self._finished - self._ended
+        working = {rank: self._ranks[rank] for rank in at_work}
+        if not working:
+            return self._late_end(now)
         stood_s = now - self._moved
         if stood_s <= self.limit_s():
             return None
         detail = f"no step in {stood_s:.0f} s, the limit is {self.limit_s():.0f} s"
         return Hang(_behind(working, now), detail)
+
+    def _late_end(self, now: float) -> Hang | None:
+        """All steps are done; some programs hang at their exit, or in what they do before it."""
+        stood_s = now - self._moved
+        staying = {rank: each for rank, each in self._ranks.items() if rank not in self._ended}
+        if stood_s <= SECTION_LIMIT_S or not staying:
+            return None
+        return Hang(_behind(staying, now), f"not ended {stood_s:.0f} s after the last step")
 
     def _late_start(self, now: float) -> Hang | None:
         """Some ranks use the API: the others must come, or the first ones wait for ever."""

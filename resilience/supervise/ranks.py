@@ -21,9 +21,9 @@ from ..worker.beats import VARIABLE as BEAT_VARIABLE
 from ..worker.beats import beat_of_world
 from ..worker.program import tail
 from . import processes, script
-from .channel import Channel, Line
+from .channel import AgentLine, Channel
 from .cluster import Allocation, Cluster, StepRequest
-from .world import World
+from .rendezvous import Rendezvous
 
 CONNECT_LIMIT_S: Final = 60.0
 SILENT_LIMIT_S: Final = 5.0
@@ -103,7 +103,7 @@ class Ranks:
         if port is None or not self._all_connected():
             self._emit(self._start_failed())
             return
-        world = World(
+        rendezvous = Rendezvous(
             attempt=self._allocation.attempt,
             generation=order.generation,
             nodes=order.nodes,
@@ -111,7 +111,7 @@ class Ranks:
             master_port=port,
             restore=restore,
         )
-        self._launch(world)
+        self._launch(rendezvous)
         self._emit(
             RanksStarted(
                 generation=order.generation,
@@ -207,21 +207,21 @@ class Ranks:
         missing = () if len(absent) == len(self._nodes) > 1 else absent
         return StartFailed(generation=self.generation, missing=missing, detail=detail)
 
-    def _launch(self, world: World) -> None:
+    def _launch(self, rendezvous: Rendezvous) -> None:
         if self._config.program == "script":
             self._alive[0] = self._allocation.batch_node
-            self.tell(script.start_order(self._config, world.attempt, world.generation))
+            self.tell(script.start_order(self._config, rendezvous.attempt, rendezvous.generation))
             return
         for task, line in sorted(self._channel.lines.items()):
-            log = self._folder.rank_log(self._allocation.attempt, world.generation, task)
+            log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, task)
             self._alive[task] = line.node
             line.send(
                 {
                     "type": "start",
-                    "generation": world.generation,
+                    "generation": rendezvous.generation,
                     "argv": list(self._config.command),
                     "cwd": str(self._config.working_dir),
-                    "env": world.environment(self._config, task),
+                    "env": rendezvous.environment(self._config, task),
                     "secret_files": dict(self._config.secret_files),
                     "log": str(log),
                     "warm": self._config.restart.warm and self._config.mpi is None,
@@ -279,7 +279,7 @@ class Ranks:
 
     # What agents say
 
-    def _on_message(self, line: Line, message: Message) -> None:
+    def _on_message(self, line: AgentLine, message: Message) -> None:
         match message["type"]:
             case "hello":
                 self._changed.set()
@@ -295,7 +295,7 @@ class Ranks:
             case "exited":
                 self._on_exited(line, message)
 
-    def _on_exited(self, line: Line, message: Message) -> None:
+    def _on_exited(self, line: AgentLine, message: Message) -> None:
         if message.get("generation") != self.generation or line.task not in self._alive:
             return
         del self._alive[line.task]
@@ -314,7 +314,7 @@ class Ranks:
         )
         self._report_if_empty()
 
-    def _on_lost(self, line: Line) -> None:
+    def _on_lost(self, line: AgentLine) -> None:
         self._changed.set()
         self._lose(line.task, "the connection to its agent broke")
 

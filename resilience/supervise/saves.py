@@ -24,10 +24,10 @@ from relight.storage.receipt import Receipt
 from relight.storage.verify import verify_shard
 
 from ..config import RunConfig
-from ..decide.events import CheckpointCommitted, Event, Superseded
+from ..decide.events import CheckpointCommitted, Event, SaveFailed, Superseded
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
-from .agreement import Agreement
+from .common_step import CommonStep
 
 _log: Final = logging.getLogger(__name__)
 ANSWER_LIMIT_S: Final = 20.0
@@ -65,7 +65,7 @@ class Saves:
         self._receipts: dict[int, dict[int, Receipt]] = defaultdict(dict)
         self._joined: set[int] = set()
         self._first_word = asyncio.Event()
-        self._agreements: dict[int, tuple[Agreement, asyncio.Event]] = {}
+        self._agreements: dict[int, tuple[CommonStep, asyncio.Event]] = {}
         self._asks = 0
         self._last_save = 0.0
         self._pending = False
@@ -185,6 +185,8 @@ class Saves:
         except (SaveIncomplete, OSError) as error:
             _log.error("checkpoint of step %d is not committed: %s", step, error)
             self.failed()
+            number = error.errno if isinstance(error, OSError) else None
+            self._emit(SaveFailed(step=step, reason=str(error), errno=number))
             return
         self._pending = False
         self._committed_step = step
@@ -245,10 +247,10 @@ class Saves:
 
     # One common step
 
-    async def agree(self, ranks: frozenset[int], limit_s: float) -> Agreement:
+    async def agree(self, ranks: frozenset[int], limit_s: float) -> CommonStep:
         """Ask all ranks for a common step; without one when not all of them answered in time."""
         self._asks += 1
-        agreement, agreed = Agreement(self._asks, ranks), asyncio.Event()
+        agreement, agreed = CommonStep(self._asks, ranks), asyncio.Event()
         self._agreements[agreement.ask] = agreement, agreed
         self._tell({"type": "hold", "ask": agreement.ask})
         try:
@@ -259,7 +261,7 @@ class Saves:
             self._agreements.pop(agreement.ask, None)
         return agreement
 
-    def order_stop(self, agreement: Agreement, reason: str) -> None:
+    def order_stop(self, agreement: CommonStep, reason: str) -> None:
         order = {"type": "stop_at", "ask": agreement.ask, "step": agreement.step}
         self._tell({**order, "reason": reason})
 

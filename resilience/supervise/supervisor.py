@@ -233,9 +233,11 @@ class Supervisor:
         self._journal.close()
 
     def _emit(self, event: Event) -> None:
+        if isinstance(event, RankExited):
+            self._pace.ended(event.rank, time.monotonic())
         if self._is_script and isinstance(event, RankExited):
             self._spawn(self._script.ended(event))
-        elif isinstance(event, RanksStopped):
+        elif isinstance(event, RanksStopped) or (isinstance(event, RankExited) and event.code == 0):
             # What was saved last may be on its way to a commit, and the answer to why we stop on
             # its way from the scheduler: the decision that follows needs both.
             self._spawn(self._when_settled(event))
@@ -287,7 +289,7 @@ class Supervisor:
         if order.outcome not in (Outcome.RESTARTING, Outcome.INTERRUPTED):
             await asyncio.to_thread(write_verdict, self._folder, order, time.time())
         await self._note(await self._watch.after(order, self._state))
-        self._show()
+        await self._show()
 
     async def _note(self, events: list[Event]) -> None:
         """What comes after the end is known, and nothing follows from it."""
@@ -314,11 +316,21 @@ class Supervisor:
                 self._saves.saved(body)
             case "save_failed":
                 self._saves.failed()
-                self._emit(SaveFailed(step=number(body, "step"), reason=str(body.get("reason"))))
+                self._emit(self._save_failed(rank, body))
             case "restore_failed":
                 self._spawn(self._judge_refusal(rank, number(body, "step"), body))
             case "signalled":
                 self._on_signal(str(body.get("signal")), to_supervisor=False)
+
+    def _save_failed(self, rank: int, body: Message) -> SaveFailed:
+        (node,) = self._ranks.nodes_of((rank,)) or (None,)
+        errno = body.get("errno")
+        return SaveFailed(
+            step=number(body, "step"),
+            reason=str(body.get("reason")),
+            node=node,
+            errno=errno if isinstance(errno, int) else None,
+        )
 
     async def _judge_refusal(self, rank: int, step_: int, body: Message) -> None:
         """A rank could not read its shard: is it the shard, or the rank's node?"""
@@ -353,7 +365,7 @@ class Supervisor:
                 self._spawn(self._saves.order_save(self._ranks.alive))
             self._requests.look(self._state.phase)
             await self._reasons.look(self._state.stop, self._state.phase)
-            self._show()
+            await self._show()
 
     def _time_needed_s(self) -> float:
         """What a save at the end of the allocation takes, with what comes before and after it."""
@@ -372,7 +384,7 @@ class Supervisor:
                 )
             )
 
-    def _show(self) -> None:
+    async def _show(self) -> None:
         reached = min(self._saves.steps.values(), default=None)
         standing = Standing(
             attempt=self._allocation.attempt,
@@ -387,7 +399,7 @@ class Supervisor:
             end_time=self._reasons.end_time,
             health=self._watch.said(self._state.degraded),
         )
-        write_progress(self._folder, standing, time.time())
+        await asyncio.to_thread(write_progress, self._folder, standing, time.time())
 
 
 def _shown(data: Mapping[str, object]) -> str:

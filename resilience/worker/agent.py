@@ -43,6 +43,8 @@ from .standby import PythonCommand, Standby
 # on by themselves, since others may have been started in their place.
 SILENCE_LIMIT_S: Final = 30.0
 PAUSED_S: Final = 5.0
+# At its exit a program may wait for ranks that still work: MPI_Finalize is a collective.
+EXIT_PATIENCE_S: Final = 2.0
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
@@ -94,6 +96,7 @@ class Agent:
         self._imports: list[str] = []
         self._warm_up_at = float("inf")
         self._standby: Standby | None = None
+        self._give_up_at = float("inf")
         self._heard = time.monotonic()
         self._beaten = 0.0
         self._beat_s = beat_s(os.environ, leader=leader)
@@ -188,7 +191,7 @@ class Agent:
             log=None if is_script else Path(text(order, "log")),
             standby=self._standby,
         )
-        self._standby, self._warm_up_at = None, float("inf")
+        self._standby, self._warm_up_at, self._give_up_at = None, float("inf"), float("inf")
         self._warm = PythonCommand.of(argv) if order["warm"] is True else None
         started = {"generation": self._program.generation, "pid": self._program.pid}
         self._tell({"type": "started", **started})
@@ -219,6 +222,9 @@ class Agent:
             if body["type"] == "imported":
                 self._note_imports(body["modules"])
                 continue
+            if body["type"] == "failed":
+                self._give_up_at = time.monotonic() + EXIT_PATIENCE_S
+                continue
             if body["type"] == "joined":
                 self._joined.append(lines.peer_pid)
             self._tell({"type": "rank", "generation": generation, "body": body})
@@ -236,10 +242,14 @@ class Agent:
         self._program.spare(self._standby.pid)
 
     def _show_stacks(self) -> None:
-        """Programs that have joined print their Python stacks on SIGUSR2 (faulthandler)."""
+        """Programs that have joined print their Python stacks on SIGUSR2 (faulthandler).
+
+        One that does not listen any more, since it is at its exit, would die of it.
+        """
         for pid in self._joined:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGUSR2)
+                if catches(pid, signal.SIGUSR2):
+                    os.kill(pid, signal.SIGUSR2)
 
     def _relay(self, body: object) -> None:
         if not isinstance(body, dict):
@@ -278,6 +288,9 @@ class Agent:
         if now > self._warm_up_at:
             self._warm_up_at = float("inf")
             self._warm_up()
+        if now > self._give_up_at and self._program is not None:
+            self._give_up_at = float("inf")
+            self._program.give_up()
         if self._silence_s() > SILENCE_LIMIT_S:
             self._running = False
 
@@ -291,6 +304,13 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("3i", credentials)
     return int(pid), int(uid)
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal (SigCgt of proc(5))."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(status.partition("\nSigCgt:")[2].split()[0], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 def script_environment(without: object) -> dict[str, str]:

@@ -28,7 +28,7 @@ from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
 from relight.storage.retention import Keep
 
-from ..messages import EXIT_FAILED
+from ..exit_codes import EXIT_FAILED
 from .agreement import GatherAll
 from .environment import Environment
 from .line import Line

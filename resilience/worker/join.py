@@ -15,15 +15,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, SupportsFloat
 
 from relight.storage.notes import Notes
 from relight.storage.sealed import Json
 
-from ..messages import EXIT_FAILED, EXIT_RESTART, Message
+from ..exit_codes import EXIT_FAILED, EXIT_RESTART
+from ..messages import Message
 from .agreement import find_agreement
 from .boundary import Boundary, Verdict
 from .environment import Environment, own_interval, read_environment
@@ -206,6 +208,7 @@ class Run:
             self._signals = StopSignals()
             self._line = Line(socket)
             self._line.send({"type": "joined", "rank": self.rank, "pid": os.getpid()})
+            _after_exceptions(self._tell_of_failure)
             self._listener = Listener(self._line, self._boundary, self._changed, self._signals)
             self._listener.start()
         elif self.world_size == 1 and self._environment.directory is not None:
@@ -310,6 +313,26 @@ class Run:
         noted: dict[str, Json] = {"noted": dict(self._noted)} if self._noted else {}
         return Notes(metrics=dict(self._metrics), provenance={**found, **noted})
 
+    def _tell_of_failure(self) -> None:
+        """The agent must know: at its exit a program may wait for ranks that still work."""
+        if self._checkpoints is not None:  # what has begun well is brought to its end first
+            self._checkpoints.saving.settle()
+        self._send({"type": "failed"})
+
     def _send(self, message: Message) -> None:
         if self._line is not None:
             self._line.send(message)
+
+
+def _after_exceptions(act: Callable[[], None]) -> None:
+    """Acts when an exception that nobody catches has been printed, before the exit begins."""
+    before, program = sys.excepthook, os.getpid()
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        before(kind, error, traceback)
+        if os.getpid() == program:  # not a forked worker
+            act()
+
+    sys.excepthook = hook

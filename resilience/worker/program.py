@@ -62,6 +62,7 @@ class Program:
         self.generation = generation
         self._log = log
         self._ended_by_us = False
+        self._given_up = False
         self._spared: int | None = None
         self.env = env  # without the secrets
         self._oom_kills = oom_kills()
@@ -100,6 +101,13 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
+    def give_up(self) -> None:
+        """Bring the end of a program about that has failed and stays; it counts as its own."""
+        self._given_up = True
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the program alone, as somebody else would."""
         if self._process is not None and self._process.returncode is None:
@@ -125,7 +133,7 @@ class Program:
                     os.waitpid(child, 0)
 
     def _end(self, status: int, max_rss_bytes: int) -> dict[str, object]:
-        code = os.waitstatus_to_exitcode(status)
+        code = 1 if self._given_up else os.waitstatus_to_exitcode(status)
         if code != 0 and oom_kills() > self._oom_kills:
             self._note_lack_of_memory(max_rss_bytes)
         return {

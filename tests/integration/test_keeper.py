@@ -57,6 +57,21 @@ def life(n):
     assert (done.returncode, done.stdout) == (9, "still here 1\n")
 
 
+def test_a_signal_between_two_lives_is_heard_by_the_next() -> None:
+    body = """
+import subprocess
+def life(n):
+    if n == 1:
+        late = f"import os, time; time.sleep(0.2); os.kill({os.getppid()}, 15)"
+        subprocess.Popen([sys.executable, "-c", late], start_new_session=True)
+        os._exit(70)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.sigwait({signal.SIGUSR2})
+"""
+    assert run(body).returncode == 9
+
+
 def test_signals_that_mean_nothing_do_not_end_it() -> None:
     body = """
 def life(n):

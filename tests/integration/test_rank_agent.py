@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from relight.resilience.messages import Message
-from relight.resilience.supervise.channel import Channel, Line
+from relight.resilience.supervise.channel import AgentLine, Channel
 
 PATIENCE_S = 20.0
 NOISE = (b"\n", b"GET / HTTP/1.0\r\n\r\n", b"{}\n", b'{"type": "hello"}\n', b"\xff" * 99)
@@ -35,11 +35,11 @@ class Stage:
     def __post_init__(self) -> None:
         self.channel = Channel(self._on_message, self._on_lost)
 
-    def _on_message(self, line: Line, message: Message) -> None:
+    def _on_message(self, line: AgentLine, message: Message) -> None:
         self.said.append(message)
         self.news.set()
 
-    def _on_lost(self, line: Line) -> None:
+    def _on_lost(self, line: AgentLine) -> None:
         self.lost.append(line.task)
         self.news.set()
 
@@ -191,6 +191,60 @@ def test_a_program_that_cannot_be_started_has_ended_with_127(tmp_path: Path) -> 
         end = await made.hear("exited")
         assert end["code"] == 127
         assert "/no/such/program" in str(end["tail"])
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_an_exception_ends_a_program_that_stays_at_its_exit(tmp_path: Path) -> None:
+    """MPI_Finalize waits for the other ranks, which wait for this one; and there are no stacks."""
+    code = """
+import atexit, sys, time
+import relight
+run = relight.join()
+atexit.register(lambda: (print("at the exit", flush=True), time.sleep(600)))
+raise KeyError("no such key")
+"""
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        world = {"RELIGHT_ATTEMPT": "1.0", "RELIGHT_GENERATION": "1", "RELIGHT_CHECKPOINT_DIR": "c"}
+        made.start(code, env={**world, "RANK": "0", "WORLD_SIZE": "2", "RELIGHT_RESTORE": ""})
+        end = await made.hear("exited")
+        assert (end["code"], end["signal"], end["stopped"]) == (1, None, False)
+        assert isinstance(end["tail"], list)
+        assert end["tail"][-2:] == ["KeyError: 'no such key'", "at the exit"]
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_stacks_are_asked_only_of_those_who_listen(tmp_path: Path) -> None:
+    code = """
+import faulthandler, signal, time
+import relight
+relight.join()
+faulthandler.unregister(signal.SIGUSR2)  # as Python does at its exit
+print("deaf", flush=True)
+time.sleep(600)
+"""
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        world = {"RELIGHT_ATTEMPT": "1.0", "RELIGHT_GENERATION": "1", "RELIGHT_CHECKPOINT_DIR": "c"}
+        made.start(code, env={**world, "RANK": "0", "WORLD_SIZE": "2", "RELIGHT_RESTORE": ""})
+        async with asyncio.timeout(PATIENCE_S):
+            while not (tmp_path / "logs" / "0.log").exists() or "deaf" not in made.log():
+                await asyncio.sleep(0.02)
+        made.channel.broadcast({"type": "stacks", "generation": 1})
+        made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
+        made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
+        end = await made.hear("exited")
+        assert end["signal"] == "SIGKILL"
         made.channel.broadcast({"type": "quit"})
         await gone(agent)
 

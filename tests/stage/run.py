@@ -36,6 +36,18 @@ def heat(steps: int = 120, step_time_s: float = 0.05, **more: object) -> Spec:
     return _spec("heat", command, {"mpi": "pmix", **more})
 
 
+def faulty(spec: Spec, fault: str, *, marker: Path | str, rank: int = 1, step: int = 25) -> Spec:
+    """The same with a fault of its own in one rank (see ``stage.faulty``)."""
+    python, *program = _words(spec["command"])
+    script = str(REPOSITORY / "tests" / "stage" / "faulty.py")
+    return {**spec, "command": [python, script, fault, str(rank), str(step), str(marker), *program]}
+
+
+def _words(command: object) -> list[str]:
+    assert isinstance(command, list)
+    return [str(word) for word in command]
+
+
 def _spec(name: str, command: list[str], more: Mapping[str, object]) -> Spec:
     return {
         "name": name,
@@ -89,6 +101,10 @@ class Run:
     def committed(self) -> list[int]:
         """The steps of all checkpoints so far."""
         return [_number(data, "step") for data in self.data_of("CheckpointCommitted")]
+
+    def reasons(self, name: str) -> list[str]:
+        """Why each order of one name was given."""
+        return [str(data["reason"]) for data in self.data_of(name)]
 
     def cause_of_end(self, attempt: int = 0) -> str:
         """The cause that the nth Finish gives."""

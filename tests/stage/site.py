@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from minicluster.config import Layout
+from minicluster.state import require
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 MINICLUSTER = REPOSITORY / "scripts" / "minicluster"
 TURN = Path("/run/lock/relight-minicluster-tests")
@@ -49,6 +52,13 @@ class Site:
     def node(self, action: str, name: str) -> None:
         """kill, start, cut or heal a host."""
         _minicluster("node", action, name)
+
+    def on(self, name: str, *argv: str) -> None:
+        """Run a command as root, where it sees the files of a host."""
+        pid = require(Layout()).processes[name].pid
+        command = ["nsenter", f"--target={pid}", "--mount", *argv]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{argv} on {name}: {done.stdout}{done.stderr}"
 
     def controller(self, action: str) -> None:
         _minicluster("controller", action)

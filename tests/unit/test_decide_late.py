@@ -24,6 +24,8 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    StorageAnswered,
+    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -78,11 +80,12 @@ def after(story: tuple[Event, ...]) -> tuple[State, tuple[Action, ...]]:
         (RUNNING, RankExited(generation=2, rank=0, node="n1", code=1)),
         (RUNNING, RankLost(generation=2, rank=0, node="n1", detail="x")),
         (RUNNING, RanksLingered(generation=1, ranks=(0,), detail="x")),
-        (RUNNING, SaveFailed(step=3, reason="x")),
+        (PREFLIGHT, SaveFailed(step=3, reason="x")),
+        (RUNNING, StorageAnswered(waited_s=1.0)),
+        (RUNNING, StorageSilent(waited_s=1.0, detail="x")),
         (RUNNING, STOPPED),
         (RUNNING, CheckpointCommitted(step=-1, generation=1)),
         ((*RUNNING, CRASHED), RanksLingered(generation=2, ranks=(0,), detail="x")),
-        ((*RUNNING, CRASHED), SaveFailed(step=3, reason="x")),
         (ENDED, CRASHED),
         (ENDED, NO_PLACE),
         (ENDED, PREEMPTED),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from hypothesis import given
 from hypothesis import strategies as st
 from promises import step
@@ -38,6 +40,8 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    StorageAnswered,
+    StorageSilent,
     Superseded,
 )
 from relight.resilience.decide.policy import Policy
@@ -68,7 +72,12 @@ exits = st.one_of(
     ),
 )
 events: st.SearchStrategy[Event] = st.one_of(
-    st.builds(PreflightFinished, bad=evidence, job_fault=st.just(None)),
+    st.builds(
+        PreflightFinished,
+        bad=evidence,
+        job_fault=st.just(None),
+        silent=st.sampled_from([(), ("n2",)]),
+    ),
     st.builds(RanksStarted, generation=generations, nodes=st.just(NODES), world_size=st.just(2)),
     st.builds(StartFailed, generation=generations, missing=st.just(("n1",)), detail=st.just("x")),
     exits,
@@ -91,7 +100,15 @@ events: st.SearchStrategy[Event] = st.one_of(
         detail=st.just("x"),
     ),
     st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
-    st.builds(SaveFailed, step=st.just(1), reason=st.just("x")),
+    st.builds(
+        SaveFailed,
+        step=st.just(1),
+        reason=st.just("x"),
+        node=nodes,
+        errno=st.sampled_from([None, errno.EIO, errno.ENOSPC]),
+    ),
+    st.builds(StorageAnswered, waited_s=st.just(1.0)),
+    st.builds(StorageSilent, waited_s=st.just(1.0), detail=st.just("x")),
     st.builds(CheckpointCommitted, step=st.integers(0, 9), generation=generations),
     st.builds(
         CheckpointRefused,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from promises import step
 
 from relight.resilience.decide.actions import (
     Action,
+    AwaitStorage,
     Finish,
     Outcome,
     ProbeNodes,
@@ -38,6 +40,8 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
+    StorageAnswered,
+    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -91,7 +95,12 @@ class World:
         match order:
             case RunPreflight():
                 bad = {order.nodes[0]: "no memory"} if order.nodes and chance < 0.2 else {}
-                self.queue.append(PreflightFinished(bad=bad))
+                silent = order.nodes[-1:] if chance > 0.8 else ()
+                self.queue.append(PreflightFinished(bad=bad, silent=silent))
+            case StartRanks() if chance < 0.1:
+                self.queue.append(
+                    StartFailed(generation=generation, missing=(), detail="x", errno=errno.EIO)
+                )
             case StartRanks() if chance < 0.2:
                 missing = order.nodes[:1]
                 self.queue.append(StartFailed(generation=generation, missing=missing, detail="x"))
@@ -102,6 +111,10 @@ class World:
             case ProbeNodes():
                 silent = dict.fromkeys(order.nodes, "no answer") if chance < 0.5 else {}
                 self.queue.append(NodesProbed(answered=(), silent=silent))
+            case AwaitStorage() if chance < 0.2:
+                self.queue.append(StorageSilent(waited_s=900.0, detail="x"))
+            case AwaitStorage():
+                self.queue.append(StorageAnswered(waited_s=5.0))
             case SaveAndStop() if chance < 0.3:
                 self.queue.append(SaveFailed(step=None, reason="no room"))
             case RequestAllocation() if chance < 0.1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relight.resilience.config import RestartConfig
-from relight.resilience.supervise.pace import FLOOR_S, START_LIMIT_S, Pace
+from relight.resilience.supervise.pace import FLOOR_S, SECTION_LIMIT_S, START_LIMIT_S, Pace
 
 AUTO = RestartConfig()
 
@@ -88,11 +88,38 @@ def test_a_section_has_its_own_limit_and_its_time_does_not_count() -> None:
     assert pace.hang(now + 105.0) is not None
 
 
-def test_what_comes_after_the_last_step_may_take_as_long_as_it_likes() -> None:
+def test_what_comes_after_the_last_step_has_the_limit_of_a_section() -> None:
     pace, now = moving(RestartConfig(hang_s=5.0))
     pace.on_word(0, {"type": "finished", "step": 10}, now)
     hang = pace.hang(now + 100.0)
     assert hang is not None
     assert hang.ranks == (1,), "the other one has not finished"
     pace.on_word(1, {"type": "finished", "step": 10}, now)
+    assert pace.hang(now + SECTION_LIMIT_S - 1) is None
+    pace.ended(0, now + 10.0)
+    assert pace.hang(now + SECTION_LIMIT_S + 9) is None
+    hang = pace.hang(now + SECTION_LIMIT_S + 11)
+    assert hang is not None
+    assert hang.ranks == (1,), "the other one has ended"
+    pace.ended(1, now + SECTION_LIMIT_S + 12)
     assert pace.hang(now + 1e6) is None
+
+
+def test_a_long_end_can_be_named_and_given_its_own_limit() -> None:
+    pace, now = moving()
+    for rank in (0, 1):
+        pace.on_word(rank, {"type": "finished", "step": 10}, now)
+    pace.on_word(0, {"type": "entered", "section": "export", "limit_s": 9000.0}, now)
+    assert pace.hang(now + 8999.0) is None
+    hang = pace.hang(now + 9001.0)
+    assert hang is not None
+    assert "export" in hang.detail
+
+
+def test_a_rank_that_leaves_early_is_not_waited_for() -> None:
+    pace, now = moving(RestartConfig(hang_s=5.0))
+    pace.on_word(0, {"type": "entered", "section": "eval", "limit_s": 1e6}, now)
+    pace.ended(0, now)
+    hang = pace.hang(now + 6.0)
+    assert hang is not None
+    assert hang.ranks == (1,)

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from relight.resilience.config import ConfigDamaged, RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.agreement import Agreement
+from relight.resilience.supervise.common_step import CommonStep
 from relight.resilience.supervise.deadline import Deadline
 from relight.resilience.supervise.journal import Entry, JournalTaken, JournalWriter, read_journals
+from relight.resilience.supervise.rendezvous import Rendezvous
 from relight.resilience.supervise.standing import read_verdict, write_verdict
-from relight.resilience.supervise.world import World
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(0, 1000), min_size=1))
 def test_every_rank_can_still_reach_the_agreed_step_and_none_is_past_it(
     steps_done: dict[int, int],
 ) -> None:
-    agreement = Agreement(1, frozenset(steps_done))
+    agreement = CommonStep(1, frozenset(steps_done))
     for rank, done in steps_done.items():
         agreement.answer(rank, done)
     assert agreement.step is not None
@@ -34,7 +34,7 @@ def test_every_rank_can_still_reach_the_agreed_step_and_none_is_past_it(
 
 
 def test_no_step_is_agreed_while_a_rank_is_silent() -> None:
-    agreement = Agreement(1, frozenset({0, 1}))
+    agreement = CommonStep(1, frozenset({0, 1}))
     assert agreement.answer(0, 7) is None
     assert agreement.answer(5, 9) is None, "a rank that was not asked has no say"
     assert agreement.missing == (1,)
@@ -61,7 +61,7 @@ def test_the_ranks_do_not_get_the_time_that_the_commit_needs() -> None:
 
 def test_ranks_are_numbered_node_by_node(run_config: RunConfig) -> None:
     config = replace(run_config, nodes=2, tasks_per_node=2, env={"COLOUR": "blue"})
-    world = World(
+    rendezvous = Rendezvous(
         attempt="7.0",
         generation=3,
         nodes=("a", "b"),
@@ -69,7 +69,7 @@ def test_ranks_are_numbered_node_by_node(run_config: RunConfig) -> None:
         master_port=1234,
         restore=None,
     )
-    env = world.environment(config, task=3)
+    env = rendezvous.environment(config, task=3)
     wanted = {
         "RANK": "3",
         "WORLD_SIZE": "4",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from relight.resilience.messages import EXIT_FAILED
+from relight.resilience.exit_codes import EXIT_FAILED
 
 from .place import chosen_checkpoint
 from .progress import progress

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import click
 
 from relight.errors import UsageError
-from relight.resilience.messages import EXIT_FAILED
+from relight.resilience.exit_codes import EXIT_FAILED
 
 from .place import checkpoint_directory
 from .progress import progress

@@ -23,7 +23,7 @@ from typing import Final
 from relight.errors import RelightError
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
-from relight.resilience.messages import EXIT_STOP
+from relight.resilience.exit_codes import EXIT_STOP
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Allocation, Restart, RestartRefused, StepRequest
 from relight.resilience.supervise.journal import read_journals

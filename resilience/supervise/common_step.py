@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Agreement:
+class CommonStep:
     """One question to all ranks of a generation."""
 
     ask: int

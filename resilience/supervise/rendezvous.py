@@ -14,8 +14,8 @@ from ..config import RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """One generation's rendezvous: nothing of an older one can join it."""
+class Rendezvous:
+    """Where and how one generation meets: nothing of an older one can join it."""
 
     attempt: str
     generation: int

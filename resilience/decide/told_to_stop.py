@@ -1,0 +1,42 @@
+"""What the machine does when somebody wants the ranks to stop. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .actions import SaveAndStop, StopRanks
+from .causes import StopCause
+from .events import RanksLingered, StopRequested
+from .policy import Policy
+from .state import Phase, State, Stop
+from .ways_back import Decision, leave
+
+
+def stop_requested(state: State, event: StopRequested, policy: Policy, now: float) -> Decision:
+    if state.phase in (Phase.NEW, Phase.ENDED):
+        return state, ()
+    earlier = state.stop
+    stop = Stop(cause=event.cause, kill_at=event.kill_at, evidence=event.evidence)
+    if earlier is not None and not stop.outranks(earlier):
+        return state, ()
+    if state.phase is Phase.MOVING:
+        # Our own request for a new allocation may bring signals; only a cancel changes anything.
+        return (replace(state, stop=stop) if stop.cause is StopCause.CANCELLED else state), ()
+    if not stop.ends_allocation and state.phase is not Phase.RUNNING:
+        return state, ()  # the job goes on, and there is nothing to save
+    state = replace(state, stop=stop)
+    if state.phase is Phase.RUNNING:
+        order = SaveAndStop(cause=stop.cause, kill_at=stop.kill_at, reason=stop.evidence)
+        return replace(state, phase=Phase.STOPPING), (order,)
+    if state.phase is Phase.STARTING:
+        reason = f"nothing to save yet; {stop.evidence}"
+        return replace(state, phase=Phase.STOPPING), (StopRanks(reason=reason),)
+    if state.phase is Phase.STOPPING:
+        return state, ()
+    return leave(state, policy, now)
+
+
+def ranks_lingered(state: State, event: RanksLingered) -> Decision:
+    if state.phase is not Phase.STOPPING or event.generation != state.generation:
+        return state, ()
+    return state, (StopRanks(reason=f"ranks {list(event.ranks)} did not end: {event.detail}"),)

@@ -1,0 +1,189 @@
+"""What the machine makes of the ranks' news: starts, ends, hangs, checkpoints. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..exit_codes import EXIT_DONE, EXIT_RESTART
+from .actions import Outcome, SetCheckpointAside, StopRanks
+from .causes import FaultCause, StopCause
+from .classify import Fault, fault_of_errno, fault_of_exit, fault_of_loss, fault_of_save, root
+from .degrade import go_on
+from .events import (
+    CheckpointCommitted,
+    CheckpointRefused,
+    RankExited,
+    RankLost,
+    RanksHung,
+    RanksStarted,
+    SaveFailed,
+    StartFailed,
+)
+from .policy import Policy
+from .rules import Budget
+from .state import Phase, State
+from .ways_back import Decision, finish
+
+RANKS_ALIVE: Final = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
+
+
+def ranks_started(state: State, event: RanksStarted) -> Decision:
+    if state.phase is not Phase.STARTING or event.generation != state.generation:
+        return state, ()
+    # What the last attempt had saved completely may have become valid only now.
+    restored = -1 if event.restored_step is None else event.restored_step
+    return replace(_progressed(state, restored), phase=Phase.RUNNING), ()
+
+
+def start_failed(state: State, event: StartFailed) -> Decision:
+    if state.phase is not Phase.STARTING or event.generation != state.generation:
+        return state, ()
+    fault = Fault(
+        cause=FaultCause.START_FAILED,
+        rank=None,
+        node=event.missing[0] if len(event.missing) == 1 else None,
+        evidence=event.detail,
+    )
+    if event.errno is not None:
+        fault = fault_of_errno(event.errno, event.detail)
+    # When none came it is the step that failed: each node is asked whether it runs a command.
+    suspects = () if event.errno is not None else event.missing or state.active
+    failed = replace(state, phase=Phase.STOPPING, fault=fault, suspects=suspects)
+    return failed, (StopRanks(reason=f"the start did not succeed: {event.detail}"),)
+
+
+def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
+    if state.phase not in RANKS_ALIVE or event.generation != state.generation:
+        return state, ()
+    if event.code == 0 and not event.stopped and not (policy.script and state.stop is not None):
+        return _rank_done(state, event.rank, policy)
+    if policy.script:
+        return _script_ended(state, event, policy)
+    if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
+        return state, ()
+    fault = fault_of_exit(event, policy.rules)
+    if event.code == EXIT_RESTART:
+        fault = replace(fault, cause=FaultCause.SELF_STOPPED)
+    failed = replace(_witnessed(state, fault), fault=root(state.fault, fault))
+    if state.phase is Phase.STOPPING and state.stop is None:
+        return failed, ()
+    return replace(failed, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+
+
+def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
+    """It failed, and any node may be why; or the job has to stop, and the script has stopped."""
+    if state.stop is not None or event.stopped:
+        return state, ()
+    fault = fault_of_exit(event, policy.rules)
+    failed = replace(state, fault=fault, suspects=state.nodes, phase=Phase.STOPPING)
+    return failed, (StopRanks(reason=fault.evidence),)
+
+
+def _rank_done(state: State, rank: int, policy: Policy) -> Decision:
+    state = replace(state, done=state.done | {rank})
+    if len(state.done) < policy.world_size:
+        return state, ()
+    if state.unsaved is not None:  # done, and yet not all of it would be there to go on from
+        reason = (
+            f"all ranks have ended, and their last state is not saved: {state.unsaved.evidence}"
+        )
+        state = replace(state, phase=Phase.STOPPING, fault=state.unsaved)
+        return state, (StopRanks(reason=reason),)
+    return finish(state, Outcome.COMPLETED, EXIT_DONE, "done", "all ranks ended with code 0")
+
+
+def rank_lost(state: State, event: RankLost) -> Decision:
+    if state.phase not in RANKS_ALIVE or event.generation != state.generation:
+        return state, ()
+    fault = fault_of_loss(event)
+    lost = replace(
+        state,
+        fault=root(state.fault, fault),
+        suspects=tuple(dict.fromkeys((*state.suspects, event.node))),
+    )
+    if state.phase is Phase.STOPPING and state.stop is None:
+        return lost, ()
+    return replace(lost, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+
+
+def ranks_hung(state: State, event: RanksHung) -> Decision:
+    if state.phase is not Phase.RUNNING or event.generation != state.generation:
+        return state, ()
+    who = f"ranks {list(event.ranks)} on {', '.join(event.nodes)}"
+    fault = Fault(
+        cause=FaultCause.HANG,
+        rank=event.ranks[0] if len(event.ranks) == 1 else None,
+        node=event.nodes[0] if len(event.nodes) == 1 else None,
+        evidence=f"{event.detail}; behind: {who}",
+    )
+    # One node that is behind all others may be sick; a hang everywhere says nothing of nodes.
+    suspects = event.nodes if len(event.nodes) == 1 < len(state.active) else ()
+    hung = replace(state, phase=Phase.STOPPING, fault=fault, suspects=suspects)
+    return hung, (StopRanks(reason=fault.evidence, stacks=True),)
+
+
+def _witnessed(state: State, fault: Fault) -> State:
+    """Remembers on which nodes the file system has failed."""
+    if fault.cause is not FaultCause.FILESYSTEM or fault.node is None:
+        return state
+    return replace(state, witnesses=state.witnesses | {fault.node})
+
+
+def save_failed(state: State, event: SaveFailed) -> Decision:
+    """The ranks go on, and save again when it is time: what they do is worth more than a stop."""
+    if state.phase not in RANKS_ALIVE:
+        return state, ()
+    if event.step is not None:  # else the ranks have not even agreed on a step
+        fault = fault_of_save(event)
+        state = replace(_witnessed(state, fault), unsaved=fault)
+    if state.phase is not Phase.STOPPING or state.stop is None:
+        return state, ()
+    if state.stop.cause is StopCause.DEGRADED and event.step is None:
+        return go_on(state)
+    return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
+
+
+def checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:
+    return replace(_progressed(state, event.step), unsaved=None), ()
+
+
+def _progressed(state: State, step_: int) -> State:
+    if step_ <= state.committed_step:
+        return state
+    moved = replace(state, committed_step=step_)
+    return replace(moved, failures=0, idle_restarts=0, node_failures=0)
+
+
+def checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
+    if state.phase not in RANKS_ALIVE:
+        return state, ()
+    if event.sound:
+        return _cannot_read(state, event)
+    aside = SetCheckpointAside(step=event.step, reason=event.reason)
+    fault = Fault(
+        cause=FaultCause.CHECKPOINT_DAMAGED,
+        rank=None,
+        node=None,
+        evidence=f"checkpoint {event.step}: {event.reason}",
+        budget=Budget.FREE,
+    )
+    if state.phase is Phase.STOPPING:
+        return replace(state, fault=fault), (aside,)
+    reason = "all ranks have to go back to an older checkpoint together"
+    return replace(state, fault=fault, phase=Phase.STOPPING), (aside, StopRanks(reason=reason))
+
+
+def _cannot_read(state: State, event: CheckpointRefused) -> Decision:
+    """The checkpoint is good, so it stays; the node that cannot read it is asked."""
+    fault = Fault(
+        cause=FaultCause.FILESYSTEM,
+        rank=None,
+        node=event.node,
+        evidence=f"{event.node} cannot read checkpoint {event.step}, others can: {event.reason}",
+    )
+    suspects = tuple(dict.fromkeys((*state.suspects, event.node)))
+    state = replace(state, fault=root(state.fault, fault), suspects=suspects)
+    if state.phase is Phase.STOPPING:
+        return state, ()
+    return replace(state, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)

@@ -1,0 +1,65 @@
+"""Whether the place of the checkpoints works: asked by a process that may hang for us.
+
+Whoever touches a file system that is away may wait in the kernel until it is back, and cannot be
+killed. Such a process is left to its fate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+LIMIT_S: Final = 10.0
+_REAP_S: Final = 1.0
+_WORD: Final = b"relight"
+
+
+async def run(directory: Path) -> str | None:
+    """Why it does not work; None when it does."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "relight.resilience.supervise.storage_probe",
+        str(directory),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        _, words = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            process.kill()
+            await asyncio.wait_for(process.communicate(), _REAP_S)
+        return f"no answer in {LIMIT_S:.0f} s"
+    if process.returncode == 0:
+        return None
+    return (words.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
+
+
+def probe(directory: Path) -> None:
+    """Write, sync, read and remove a small file.
+
+    Raises:
+        OSError: that did not work.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe-") as file:
+        file.write(_WORD)
+        file.flush()
+        os.fsync(file.fileno())
+        if Path(file.name).read_bytes() != _WORD:
+            raise OSError(f"{file.name} does not hold what was written to it")
+
+
+if __name__ == "__main__":
+    try:
+        probe(Path(sys.argv[1]))
+    except OSError as error:
+        sys.exit(str(error))

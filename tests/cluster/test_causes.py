@@ -1,0 +1,180 @@
+"""Every cause that can be made for real: what the journal calls it, what was done, and the end."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stage.run import Run, Spec, faulty, heat
+from stage.site import Site, eventually
+from stage.whole import assert_survived, whole
+
+Program = Callable[..., Spec]
+Undisturbed = Callable[[Site, Program], str]
+
+
+@pytest.fixture
+def site(generous: Site) -> Iterator[Site]:
+    yield from whole(generous)
+
+
+@pytest.fixture
+def marker(site: Site, request: pytest.FixtureRequest) -> Path:
+    """The fault happens once: this file says that it has."""
+    return site.shared / f"{request.node.name}.happened"
+
+
+def with_a_spare(spec: Spec) -> Spec:
+    return {**spec, "resources": {"nodes": 2, "spares": 1, "tasks_per_node": 2, "time": "0:10:00"}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("crash", "crashed (rule crash): rank 1 on n1 ended by SIGSEGV"),
+        ("memory", "host out of memory (rule host-oom): rank 1 on n1"),
+        ("nan", "loss not finite (rule loss-not-finite): rank 1 on n1"),
+    ],
+)
+def test_a_rank_that_fails_by_itself(
+    site: Site, marker: Path, fault: str, cause: str, undisturbed: Undisturbed
+) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, faulty(heat(), fault, marker=marker))
+    assert_survived(run, digest)
+    assert cause in run.reasons("StartRanks")[1], run.story()
+    assert len(run.data_of("RanksStarted")) == 2
+    assert len(run.data_of("AttemptStarted")) == 1, "it goes on in place"
+
+
+def test_a_stopped_rank_is_named_and_replaced(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, heat(restart={"hang": "13s"}))
+    run.wait_for_checkpoint(20)
+    run.kill_rank(2, signal.SIGSTOP)
+    assert_survived(run, digest)
+    (hung,) = run.data_of("RanksHung")
+    assert hung["ranks"] == [2], run.story()
+    (stopped,) = run.data_of("StopRanks")
+    assert stopped["stacks"] is True
+    stacks = next(run.root.glob("attempts/*/logs/1/1.log")).read_text()
+    assert "exchange_halos" in stacks, "where the others waited for it"
+    assert len(run.data_of("AttemptStarted")) == 1
+
+
+def test_a_cut_network_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, with_a_spare(heat()))
+    run.wait_for_checkpoint(20)
+    victim = next(node for node in run.nodes() if node != run.batch_node())
+    site.node("cut", victim)
+    try:
+        assert_survived(run, digest)
+        (excluded,) = run.data_of("ExcludeNode")
+        assert (excluded["node"], excluded["cause"]) == (victim, "node down"), run.story()
+        assert len(run.data_of("AttemptStarted")) == 1
+    finally:
+        site.node("heal", victim)
+
+
+def test_a_fault_while_the_controller_is_away(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, heat())
+    run.wait_for_checkpoint(20)
+    site.controller("stop")
+    try:
+        run.kill_rank(3)
+        run.wait_for("StartRanks", count=2)
+        before = run.committed()
+        assert run.data_of("Finish") == [], "silence of the scheduler ends nothing"
+    finally:
+        site.controller("start")
+    assert_survived(run, digest)
+    assert "killed (rule killed): rank 3" in run.reasons("StartRanks")[1], run.story()
+    assert run.committed()[: len(before)] == before
+
+
+def test_a_host_that_dies_during_a_save(site: Site, marker: Path, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, faulty(with_a_spare(heat()), "save", marker=marker, rank=3))
+    eventually(marker.with_suffix(".begun").exists, 60, run.story)
+    victim = run.nodes()[1]
+    assert victim != run.batch_node()
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert [data["node"] for data in run.data_of("ExcludeNode")] == [victim], run.story()
+        restored = [data["restored_step"] for data in run.data_of("RanksStarted")]
+        assert restored == [None, 20], "step 30 was never whole"
+    finally:
+        site.node("start", victim)
+
+
+def test_a_host_that_dies_during_preflight(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    waiting = site.shared / "preflight-waits"
+    check = f'test "$(hostname)" != n2 || {{ touch {waiting}; sleep 30; }}'
+    run = Run.submit(site, with_a_spare(heat(health={"site_command": check, "budget": "10s"})))
+    eventually(waiting.exists, 60, run.story)
+    site.node("kill", "n2")
+    try:
+        assert_survived(run, digest)
+        excluded = [(data["node"], data["cause"]) for data in run.data_of("ExcludeNode")]
+        assert excluded == [("n2", "node down")], run.story()
+    finally:
+        site.node("start", "n2")
+
+
+def test_an_executable_that_may_not_be_read(site: Site) -> None:
+    forbidden = site.shared / "forbidden"
+    forbidden.write_text("#!/bin/sh\n")
+    forbidden.chmod(0o600)
+    run = Run.submit(site, {**heat(), "command": [str(forbidden)]})
+    assert run.finish()["state"] == "FAILED", run.story()
+    (end,) = run.data_of("Finish")
+    assert end["cause"] == "user error"
+    assert "Permission denied" in str(end["tail"])
+    assert run.data_of("ExcludeNode") == []
+
+
+def on_a_small_disk(site: Site) -> Spec:
+    """A run on n1 whose checkpoints go to a file system of its own."""
+    mount = "mount -t tmpfs -o size=8m,mode=1777 tmpfs /mnt"
+    site.on("n1", "sh", "-c", f"mountpoint -q /mnt || {mount}; rm -rf /mnt/*")
+    spec = heat(
+        checkpoint={"interval": "10 steps", "directory": "/mnt/checkpoints"},
+        health={"min_free_disk": "1MB"},
+        sbatch={"nodelist": "n1"},
+    )
+    return {**spec, "resources": {"nodes": 1, "tasks_per_node": 2, "time": "0:10:00"}}
+
+
+def fill(site: Site) -> None:
+    site.on("n1", "sh", "-c", "head -c 8m /dev/zero > /mnt/filler || true")
+
+
+def test_a_full_disk_that_is_cleared(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, on_a_small_disk(site))
+    run.wait_for_checkpoint(20)
+    fill(site)
+    run.wait_for("SaveFailed")
+    site.on("n1", "rm", "/mnt/filler")
+    assert_survived(run, digest)
+    assert run.committed()[-1] == 120, run.story()
+    assert {data["errno"] for data in run.data_of("SaveFailed")} == {errno.ENOSPC}
+    assert run.data_of("StopRanks") == [], "the ranks went on"
+
+
+def test_a_disk_that_stays_full(site: Site) -> None:
+    run = Run.submit(site, on_a_small_disk(site))
+    run.wait_for_checkpoint(20)
+    fill(site)
+    assert run.finish()["state"] == "STOPPED", run.story()
+    (end,) = run.data_of("Finish")
+    assert end["cause"] == "disk full", run.story()
+    assert "make room" in str(end["reason"])
+    assert len(run.data_of("RanksStarted")) == 1, "nothing was done twice in vain"

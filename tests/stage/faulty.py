@@ -1,0 +1,92 @@
+"""An example with a fault in it: ``python faulty.py FAULT RANK STEP MARKER SCRIPT ARGUMENTS...``.
+
+The rank does to itself, before that step and once for each marker, what the fault says; "always"
+as the marker means each time. All else is the example's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Never
+
+import relight
+from relight.storage.snapshot import Snapshot
+from relight.storage.writer_process import Writer
+
+MIB = 1024**2
+
+
+def crash(_marker: Path) -> None:
+    ctypes.string_at(0)
+
+
+def run_out_of_memory(_marker: Path) -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit_bytes = pages * resource.getpagesize() + 64 * MIB
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    bytearray(256 * MIB)
+
+
+def diverge(_marker: Path) -> Never:
+    raise FloatingPointError("the loss is nan")
+
+
+def make_a_mistake(_marker: Path) -> None:
+    dict[str, int]()["no such key"]
+
+
+def never_finish_a_save(marker: Path) -> None:
+    """The next save begins, says so in a file beside the marker, and stays where it is."""
+    begun = marker.with_suffix(".begun")
+
+    def write(self: Writer, snapshot: Snapshot, path: Path) -> Never:
+        begun.touch()
+        while True:
+            time.sleep(60)
+
+    Writer.write = write  # type: ignore[method-assign]
+
+
+FAULTS: Mapping[str, Callable[[Path], None]] = {
+    "crash": crash,
+    "memory": run_out_of_memory,
+    "nan": diverge,
+    "mistake": make_a_mistake,
+    "save": never_finish_a_save,
+}
+
+
+def main() -> None:
+    fault, rank, at, marker, script, *arguments = sys.argv[1:]
+    undisturbed = relight.Run.steps
+
+    def steps(self: relight.Run, total: int) -> Iterator[int]:
+        for step in undisturbed(self, total):
+            if self.rank == int(rank) and step == int(at) and _first_time(marker):
+                FAULTS[fault](Path(marker))
+            yield step
+
+    relight.Run.steps = steps  # type: ignore[method-assign]
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def _first_time(marker: str) -> bool:
+    if marker == "always":
+        return True
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()
