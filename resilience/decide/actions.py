@@ -44,10 +44,14 @@ class SaveAndStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRanks:
-    """End all ranks now, without a save; with ``stacks`` they first say where they are."""
+    """End all ranks now, without a save; with ``stacks`` they first say where they are.
+
+    ``patience_s`` is what they have to end by themselves before.
+    """
 
     reason: str
     stacks: bool = False
+    patience_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,9 @@ def limit(state: State, budget: Budget, policy: Policy) -> int:
     match budget:
         case Budget.STOP:
             return 0
-        case Budget.ONCE:
+        case Budget.START_UP_ALIKE if state.committed_step < 0:
+            return 0
+        case Budget.ONCE | Budget.START_UP_ALIKE:
             return min(1, policy.failures)
         case Budget.START_UP if state.committed_step < 0:
             return min(1, policy.failures)

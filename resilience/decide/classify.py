@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +31,11 @@ _OUTAGE: Final = frozenset(
         errno.EROFS,
     }
 )
+# The same everywhere will be the same again; at start-up even a second try is in vain.
+_ALIKE: Final = {Budget.COUNTED: Budget.ONCE, Budget.START_UP: Budget.START_UP_ALIKE}
+# Ranks that were killed while they did the same have their last lines in common, too.
+_ERROR: Final = re.compile(r"(Error|Exception)\b|(?i:\b(error|fatal|failed|abort(ed)?)\b)")
+_NUMBER: Final = re.compile(r"(0x)?[0-9a-f]*[0-9][0-9a-f]*")
 _QUOTED: Final = 200  # characters of the line that proves a cause
 
 
@@ -47,6 +53,7 @@ class Fault:
     blame: Blame = Blame.NONE
     budget: Budget = Budget.COUNTED
     advice: str = ""
+    line: str = ""  # what ranks that fail alike have in common; numbers do not count
 
     @property
     def weight(self) -> int:
@@ -73,6 +80,7 @@ def fault_of_exit(event: RankExited, rules: Sequence[Rule]) -> Fault:
             evidence=seen,
             tail=event.tail,
             signalled=event.signal is not None,
+            line=plain(next((line for line in reversed(event.tail) if _ERROR.search(line)), "")),
         )
     rule = match.rule
     quoted = f": {match.line.strip()[:_QUOTED]}" if match.line is not None else ""
@@ -87,6 +95,33 @@ def fault_of_exit(event: RankExited, rules: Sequence[Rule]) -> Fault:
         blame=rule.blame,
         budget=rule.budget,
         advice=rule.advice,
+        line=plain(match.line or ""),
+    )
+
+
+def plain(line: str) -> str:
+    """A line as every rank would say it: without its rank, its addresses, its times."""
+    return _NUMBER.sub("#", line.strip())
+
+
+def says_the_same(fault: Fault, event: RankExited) -> bool:
+    """Whether another rank has said what proves the fault, however it ended."""
+    return bool(fault.line) and any(plain(line) == fault.line for line in event.tail)
+
+
+def of_the_program(fault: Fault, ranks: int) -> Fault:
+    """The fault, when all ranks on all nodes have failed by it: no node is to blame.
+
+    A named cause stays. An error that no rule knows is the program's own.
+    """
+    unnamed = fault.cause in (FaultCause.EXITED, FaultCause.USER_ERROR)
+    alike = f"{fault.evidence}; all {ranks} ranks, on all nodes, failed alike"
+    return replace(
+        fault,
+        cause=FaultCause.USER_ERROR if unnamed else fault.cause,
+        evidence=f"{alike}: it is the program" if unnamed else alike,
+        blame=Blame.NONE,
+        budget=_ALIKE.get(fault.budget, fault.budget),
     )
 
 

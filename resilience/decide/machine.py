@@ -20,6 +20,7 @@ from .actions import (
 from .blame import judge, untested
 from .budgets import charge, charge_attempt
 from .causes import FaultCause
+from .classify import of_the_program
 from .degrade import leave_degraded, node_degraded
 from .events import (
     AllocationArranged,
@@ -51,7 +52,7 @@ from .events import (
 from .moving import allocation_arranged, allocation_refused
 from .past import remember
 from .policy import Policy
-from .rules import Budget
+from .rules import Blame, Budget
 from .state import Phase, State
 from .told_to_stop import ranks_lingered, stop_requested
 from .ways_back import (
@@ -213,6 +214,7 @@ def _preflight_finished(
 def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float) -> Decision:
     if state.phase is not Phase.STOPPING or event.generation != state.generation:
         return state, ()
+    state = _fault_of_all(state, policy)
     state, guilty = judge(state, policy)
     state, excluded = exclude(state, guilty, cause_of_fault(state))
     state, left = leave_degraded(state, policy, now)
@@ -232,6 +234,16 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
     else:
         state, more = come_back(state, policy, now)
     return state, (*excluded, *left, *more)
+
+
+def _fault_of_all(state: State, policy: Policy) -> State:
+    """What every rank on every node has failed by is the fault of none of them."""
+    fault, ranks = state.fault, policy.world_size
+    if fault is None or fault.cascade or fault.blame is Blame.NODE:
+        return state
+    if state.alike < ranks or not state.alike_elsewhere:
+        return state
+    return replace(state, fault=of_the_program(fault, ranks))
 
 
 def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) -> Decision:

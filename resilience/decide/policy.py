@@ -15,6 +15,7 @@ class Policy:
     ``failures`` of the program, ``no_progress``: restarts of any cause but the loss of a node,
     ``node_failures``: restarts because a node was found guilty, ``blind_attempts``: attempts that
     others have ended before anything was ever saved. ``rules``: what a cause is.
+    ``others_say_s``: how long ranks are given to fail by themselves like the first one.
     ``outage_s``: how long nodes are kept while the place of the checkpoints does not answer.
 
     ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
@@ -35,6 +36,7 @@ class Policy:
     backoff_base_s: float = 1.0
     backoff_max_s: float = 600.0
     outage_s: float = 900.0
+    others_say_s: float = 2.0
     rules: tuple[Rule, ...] = ()
 
     @property

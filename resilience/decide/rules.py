@@ -29,6 +29,7 @@ class Budget(StrEnum):
     FREE = "free"  # as long as restart.no_progress allows
     ONCE = "once"  # it is likely to come back
     START_UP = "start-up"  # once as long as nothing was ever saved, then counted
+    START_UP_ALIKE = "start-up of all ranks"  # not at all as long as nothing was saved, then once
     STOP = "stop"  # a restart would be in vain
     NODE = "node"  # follows from the evidence, never from a rule: a node was found guilty
 

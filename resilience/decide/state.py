@@ -87,6 +87,8 @@ class State:
     stop: Stop | None = None
     fault: Fault | None = None
     unsaved: Fault | None = None  # why the last save failed, until another one succeeds
+    alike: int = 0  # ranks that have said what proves the fault
+    alike_elsewhere: bool = False  # one of them on another node than the fault's
     witnesses: frozenset[str] = frozenset()  # nodes on which the file system has failed
     suspects: tuple[str, ...] = ()
     degraded: tuple[Exclusion, ...] = ()  # turned bad under the ranks, which still run on them

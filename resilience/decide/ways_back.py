@@ -56,6 +56,8 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         active=active,
         done=frozenset(),
         fault=None,
+        alike=0,
+        alike_elsewhere=False,
         unsaved=None,
         witnesses=frozenset(),
         suspects=(),

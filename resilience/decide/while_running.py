@@ -8,7 +8,15 @@ from typing import Final
 from ..exit_codes import EXIT_DONE, EXIT_RESTART
 from .actions import Outcome, SetCheckpointAside, StopRanks
 from .causes import FaultCause, StopCause
-from .classify import Fault, fault_of_errno, fault_of_exit, fault_of_loss, fault_of_save, root
+from .classify import (
+    Fault,
+    fault_of_errno,
+    fault_of_exit,
+    fault_of_loss,
+    fault_of_save,
+    root,
+    says_the_same,
+)
 from .degrade import go_on
 from .events import (
     CheckpointCommitted,
@@ -61,14 +69,34 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if policy.script:
         return _script_ended(state, event, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
-        return state, ()
+        return _compared(state, event), ()
     fault = fault_of_exit(event, policy.rules)
     if event.code == EXIT_RESTART:
         fault = replace(fault, cause=FaultCause.SELF_STOPPED)
-    failed = replace(_witnessed(state, fault), fault=root(state.fault, fault))
+    known = root(state.fault, fault)
+    if known is not state.fault:
+        state = replace(state, fault=known, alike=0, alike_elsewhere=False)
+    failed = _compared(_witnessed(state, fault), event)
     if state.phase is Phase.STOPPING and state.stop is None:
         return failed, ()
-    return replace(failed, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+    order = StopRanks(reason=fault.evidence, patience_s=_patience_s(state, fault, policy))
+    return replace(failed, phase=Phase.STOPPING), (order,)
+
+
+def _compared(state: State, event: RankExited) -> State:
+    """Counts the ranks that have failed alike, on the fault's node and elsewhere."""
+    fault = state.fault
+    if fault is None or not says_the_same(fault, event):
+        return state
+    elsewhere = state.alike_elsewhere or event.node != fault.node
+    return replace(state, alike=state.alike + 1, alike_elsewhere=elsewhere)
+
+
+def _patience_s(state: State, fault: Fault, policy: Policy) -> float:
+    """Before anything is saved a restart can wait for what the other ranks have to say."""
+    early = state.committed_step < 0 and len(state.active) > 1
+    unnamed = fault.cause in (FaultCause.EXITED, FaultCause.USER_ERROR)
+    return policy.others_say_s if early and unnamed and state.stop is None else 0.0
 
 
 def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:

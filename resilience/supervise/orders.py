@@ -92,7 +92,7 @@ class Orders:
             case StopRanks():
                 if self._start is not None:
                     self._start.cancel()
-                self._spawn(self._ranks.stop(stacks=action.stacks))
+                self._spawn(self._ranks.stop(action))
             case SaveAndStop():
                 self._spawn(
                     save_and_stop(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from ..config import RunConfig
-from ..decide.actions import StartRanks
+from ..decide.actions import StartRanks, StopRanks
 from ..decide.events import Event, RankExited, RankLost, RanksStarted, RanksStopped, StartFailed
 from ..messages import Message, number
 from ..run_folder import RunFolder
@@ -28,6 +29,7 @@ from .rendezvous import Rendezvous
 CONNECT_LIMIT_S: Final = 60.0
 SILENT_LIMIT_S: Final = 5.0
 KILL_LIMIT_S: Final = 10.0
+_TURN_S: Final = 0.05
 STACKS_S: Final = 2.0  # for programs to print where they are
 
 
@@ -230,15 +232,18 @@ class Ranks:
 
     # Stop
 
-    async def stop(self, *, stacks: bool) -> None:
+    async def stop(self, order: StopRanks) -> None:
         """Kill all programs of the generation; RanksStopped follows, whatever the nodes do."""
         generation = self.generation
         self._stopping = True
-        if stacks:
+        if order.stacks:
             self.tell({"type": "stacks", "generation": generation})
-            await asyncio.sleep(STACKS_S)
-            if generation != self.generation:
-                return  # all had ended, and the next one has begun
+        pause_s = STACKS_S if order.stacks else order.patience_s
+        give_up_at = time.monotonic() + pause_s
+        while self._alive and generation == self.generation and time.monotonic() < give_up_at:
+            await asyncio.sleep(_TURN_S)
+        if generation != self.generation:
+            return  # all had ended, and the next one has begun
         self.tell({"type": "stop", "generation": generation, "signal": "SIGKILL"})
         self._report_if_empty()
         await asyncio.sleep(KILL_LIMIT_S)

@@ -24,6 +24,7 @@ _log: Final = logging.getLogger(__name__)
 VERSION: Final = 1
 SHIPPED: Final = Path(__file__).with_name("rules.yaml")
 SITE: Final = Path("/etc/relight-rules.yaml")
+_NOT_OF_RULES: Final = (Budget.NODE, Budget.START_UP_ALIKE)  # they need more than one rank's end
 _KEYS: Final = frozenset(
     {"id", "cause", "lines", "signals", "codes", "blame", "cascade", "budget", "advice"}
 )
@@ -126,7 +127,7 @@ def _rule(entry: Mapping[str, object], path: Path) -> Rule:
         )
     except (ValueError, re.error) as error:
         raise RulesRefused(f"{where}: {error}") from error
-    if not (rule.lines or rule.signals or rule.codes) or rule.budget is Budget.NODE:
+    if not (rule.lines or rule.signals or rule.codes) or rule.budget in _NOT_OF_RULES:
         raise RulesRefused(f"{where}: it needs lines, signals or codes, and a budget of its own")
     return rule
 

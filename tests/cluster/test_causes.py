@@ -50,6 +50,16 @@ def test_a_rank_that_fails_by_itself(
     assert len(run.data_of("AttemptStarted")) == 1, "it goes on in place"
 
 
+def test_an_error_of_all_ranks_before_anything_is_saved_is_not_tried_again(site: Site) -> None:
+    run = Run.submit(site, faulty(heat(), "mistake", marker="always", rank="all", step=3))
+    assert run.finish()["state"] == "FAILED", run.story()
+    (end,) = run.data_of("Finish")
+    assert end["cause"] == "user error"
+    assert "all 4 ranks, on all nodes, failed alike" in str(end["reason"])
+    assert len(run.data_of("RanksStarted")) == 1
+    assert run.data_of("ExcludeNode") == []
+
+
 def test_a_stopped_rank_is_named_and_replaced(site: Site, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
     run = Run.submit(site, heat(restart={"hang": "13s"}))

@@ -1,7 +1,7 @@
 """An example with a fault in it: ``python faulty.py FAULT RANK STEP MARKER SCRIPT ARGUMENTS...``.
 
-The rank does to itself, before that step and once for each marker, what the fault says; "always"
-as the marker means each time. All else is the example's own.
+The rank, or each of "all", does to itself what the fault says, before that step and once for each
+marker; "always" as the marker means each time. All else is the example's own.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
     def steps(self: relight.Run, total: int) -> Iterator[int]:
         for step in undisturbed(self, total):
-            if self.rank == int(rank) and step == int(at) and _first_time(marker):
+            if rank in (str(self.rank), "all") and step == int(at) and _first_time(marker):
                 FAULTS[fault](Path(marker))
             yield step
 

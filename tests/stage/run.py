@@ -36,7 +36,9 @@ def heat(steps: int = 120, step_time_s: float = 0.05, **more: object) -> Spec:
     return _spec("heat", command, {"mpi": "pmix", **more})
 
 
-def faulty(spec: Spec, fault: str, *, marker: Path | str, rank: int = 1, step: int = 25) -> Spec:
+def faulty(
+    spec: Spec, fault: str, *, marker: Path | str, rank: int | str = 1, step: int = 25
+) -> Spec:
     """The same with a fault of its own in one rank (see ``stage.faulty``)."""
     python, *program = _words(spec["command"])
     script = str(REPOSITORY / "tests" / "stage" / "faulty.py")

@@ -95,8 +95,8 @@ class World:
         match order:
             case RunPreflight():
                 bad = {order.nodes[0]: "no memory"} if order.nodes and chance < 0.2 else {}
-                silent = order.nodes[-1:] if chance > 0.8 else ()
-                self.queue.append(PreflightFinished(bad=bad, silent=silent))
+                mute = order.nodes[-1:] if chance > 0.8 else ()
+                self.queue.append(PreflightFinished(bad=bad, silent=mute))
             case StartRanks() if chance < 0.1:
                 self.queue.append(
                     StartFailed(generation=generation, missing=(), detail="x", errno=errno.EIO)
