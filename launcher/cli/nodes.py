@@ -11,7 +11,8 @@ from getpass import getuser
 import click
 
 from relight.errors import UsageError
-from relight.resilience.ledger.faults import DAY_S, RULES, Fault
+from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
+from relight.resilience.ledger.prediction import predictions, track_record
 from relight.resilience.ledger.record import MAX_TTL_S, Evidence, Release, check_node_name
 from relight.resilience.ledger.score import Standing, standings
 from relight.resilience.ledger.store import default_ledger
@@ -54,10 +55,21 @@ def list_nodes(as_json: bool) -> None:
 def show(node: str, cluster: str | None, as_json: bool) -> None:
     """Show all that counts against NODE."""
     found = _standings_of(node, cluster)
+    records = default_ledger().records()
+    right = [one for one in predictions(records) if one.node == node]
+    right = [one for one in right if cluster in (None, one.cluster)]
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found]))
-    else:
-        click.echo("\n".join(_text(one) for one in found) or f"nothing counts against {node}")
+        predicted = {(one.cluster, one.node): [asdict(p) for p in right] for one in found}
+        nodes = [{**asdict(one), "predicted": predicted[one.cluster, one.node]} for one in found]
+        click.echo(json.dumps(nodes))
+        return
+    click.echo("\n".join(_text(one) for one in found) or f"nothing counts against {node}")
+    for one in right:
+        lead = f"{one.lead_s / HOUR_S:.1f} h before"
+        click.echo(f"  predicted: {one.counter} grew {lead} its {one.fault} fault")
+    for sign in track_record(records) if any(_has_trend(one) for one in found) else ():
+        lead = "" if sign.lead_s is None else f", {sign.lead_s / HOUR_S:.1f} h before (median)"
+        click.echo(f"  {sign.counter}: seen {sign.seen} times, right {sign.right} times{lead}")
 
 
 @command.command("exclude")
@@ -119,6 +131,10 @@ def export(nodes: tuple[str, ...], as_json: bool) -> None:
     ]
     texts = {f"{one.cluster} {one.node}": ticket(one) for one in found}
     click.echo(json.dumps(texts) if as_json else "\n".join(texts.values()), nl=bool(texts))
+
+
+def _has_trend(one: Standing) -> bool:
+    return any(evidence.fault is Fault.TREND for evidence in one.evidence)
 
 
 def _standings_of(node: str, cluster: str | None) -> list[Standing]:

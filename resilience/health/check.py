@@ -46,7 +46,8 @@ class Candidate:
 class Finding:
     """What a check has to say; who asked and how long it took is added outside.
 
-    ``facts`` are compared between the nodes of a run.
+    ``facts`` are compared between the nodes of a run; ``counts`` are counters whose growth is a
+    sign of what is to come.
 
     Raises:
         ValueError: the value is no finite number, which JSON cannot hold.
@@ -58,6 +59,7 @@ class Finding:
     unit: str | None = None
     fault: Fault | None = None  # None: the one that the check declares
     facts: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.value is not None and not math.isfinite(self.value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from relight.errors import RelightError
@@ -20,6 +21,7 @@ from .collect import read_reports
 from .compare import compare
 from .result import CheckResult, NodeReport, Outcome
 from .running import softer
+from .trends import Trend, evidence_of_trends
 
 _log: Final = logging.getLogger(__name__)
 PREFLIGHT: Final = "preflight"  # as the cause of an exclusion
@@ -49,6 +51,17 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
         default_ledger().add(evidence_of(cluster, config.run_id, order, report, now))
     except RelightError as error:
         _log.warning("the exclusion of %s is not remembered: %s", order.node, error)
+
+
+def record_trends(run_id: str, seen: Sequence[Trend], identity: Identity, now: float) -> None:
+    """Keep the trends of one node in the ledger; like :func:`record_exclusion` it never raises."""
+    cluster = os.environ.get("SLURM_CLUSTER_NAME")
+    if not cluster:
+        return
+    try:
+        default_ledger().add(evidence_of_trends(cluster, run_id, seen, identity, now))
+    except RelightError as error:
+        _log.warning("the trends of %s are not remembered: %s", seen[0].node, error)
 
 
 def evidence_of(

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..ledger.faults import Fault
 from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
+from .trends import LINK_DOWNS
 
 FLAPS = Limit("infiniband", "link_downed", 5, "times since the counters were reset")
 
@@ -19,7 +20,7 @@ def check_infiniband(candidate: Candidate) -> Finding:
     ports = sorted((candidate.root / "sys/class/infiniband").glob("*/ports/*"))
     if not ports:
         return not_judged("no InfiniBand here")
-    bad, odd, active = [], [], []
+    bad, odd, active, downs = [], [], [], 0
     for port in ports:
         name = f"{port.parent.parent.name}/{port.name}"
         state, link, rate = (_text(port / file) for file in ("state", "phys_state", "rate"))
@@ -28,12 +29,14 @@ def check_infiniband(candidate: Candidate) -> Finding:
         elif "LinkUp" in link:
             bad.append(f"{name} has a link and is {state}")
         flaps = int(_text(port / "counters/link_downed") or 0)
+        downs += flaps
         if flaps >= candidate.limit(FLAPS):
             odd.append(f"{name} went down {flaps} times")
     facts = {"infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}"}
     outcome = Outcome.FAIL_NODE if bad else Outcome.WARN if odd else Outcome.PASS
     text = "; ".join([*bad, *odd]) or facts["infiniband ports"]
-    return Finding(outcome, text, float(len(active)), "ports", facts=facts)
+    counts = {LINK_DOWNS: downs}
+    return Finding(outcome, text, float(len(active)), "ports", facts=facts, counts=counts)
 
 
 def _text(path: Path) -> str:

@@ -146,6 +146,7 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
         seconds=seconds,
         fault=finding.fault or child.check.fault,
         facts=finding.facts,
+        counts=finding.counts,
     )
 
 
@@ -159,6 +160,7 @@ def _parse(said: bytes) -> Finding:
         values["unit"],
         None if fault is None else Fault(fault),
         values["facts"],
+        values["counts"],
     )
 
 

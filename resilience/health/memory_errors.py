@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ledger.faults import Fault
 from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
+from .trends import CORRECTED_MEMORY
 
 UNCORRECTED = Limit("memory_errors", "uncorrected", 0, "errors since the boot")
 CORRECTED = Limit("memory_errors", "corrected", 1000, "errors since the boot")
@@ -24,7 +25,8 @@ def check_memory_errors(candidate: Candidate) -> Finding:
     elif corrected > candidate.limit(CORRECTED):
         outcome = Outcome.WARN
     text = f"{uncorrected} uncorrected and {corrected} corrected errors since the boot"
-    return Finding(outcome, text, float(uncorrected), "errors")
+    counts = {CORRECTED_MEMORY: corrected}
+    return Finding(outcome, text, float(uncorrected), "errors", counts=counts)
 
 
 CHECK = Check(

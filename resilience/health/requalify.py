@@ -11,6 +11,7 @@ from typing import Final
 from relight.errors import RelightError
 
 from ..config import RunConfig
+from ..ledger.faults import Fault
 from ..ledger.record import Release
 from ..ledger.score import Standing, changed_hardware, standings
 from ..ledger.store import default_ledger
@@ -55,11 +56,16 @@ def releases(
         reason = None
         if all(changed_hardware(evidence.identity, report.identity) for evidence in one.evidence):
             reason = "other GPUs after a boot"
-        elif _passed(report):
+        elif _testable(one) and _passed(report):
             reason = f"passed the active tests of run {run_id}"
         if reason is not None:
             found.append(Release(cluster=one.cluster, node=one.node, time=now, reason=reason))
     return found
+
+
+def _testable(one: Standing) -> bool:
+    """Whether tests can disprove what counts: that a counter grows they cannot."""
+    return any(evidence.fault is not Fault.TREND for evidence in one.evidence)
 
 
 def _passed(report: NodeReport) -> bool:

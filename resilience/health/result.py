@@ -40,6 +40,7 @@ class CheckResult:
     seconds: float
     fault: Fault  # what is wrong with the node when the outcome speaks against it
     facts: Mapping[str, str] = field(default_factory=dict)  # compared between nodes
+    counts: Mapping[str, int] = field(default_factory=dict)  # whose growth is a sign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,11 @@ class NodeReport:
     identity: Identity
     started: float
     seconds: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counters of all checks."""
+        return {name: count for result in self.results for name, count in result.counts.items()}
 
     def to_json(self) -> dict[str, object]:
         """The report as JSON values."""
@@ -90,12 +96,19 @@ def _result(data: object) -> CheckResult:
         seconds=_number(values, "seconds"),
         fault=Fault(_text(values, "fault")),
         facts=_facts(values["facts"]),
+        counts=_counts(values["counts"]),
     )
 
 
 def _facts(data: object) -> Mapping[str, str]:
     if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
         raise ValueError(f"facts is {data!r:.200}, not names with text")
+    return data
+
+
+def _counts(data: object) -> Mapping[str, int]:
+    if not isinstance(data, dict) or not all(type(value) is int for value in data.values()):
+        raise ValueError(f"counts is {data!r:.200}, not names with whole numbers")
     return data
 
 

@@ -7,6 +7,7 @@ looks once. It runs at the lowest priority, one check after another. Silence is 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -20,9 +21,11 @@ from relight.errors import RelightError
 from ..ledger.record import Identity
 from .catalogue import wanted_checks
 from .check import Candidate, Check
+from .gpu import throttling
 from .isolate import run_checks
 from .preflight import BOOT_ID, boards, node_name, possible, read_config, write_report
 from .result import CheckResult, NodeReport, Outcome
+from .trends import THROTTLED_LOOKS
 
 LOWEST: Final = 19
 BUDGET_S: Final = 60.0  # for one look; most of it is waiting for ranks to leave some time
@@ -45,11 +48,13 @@ def main(arguments: Sequence[str]) -> str | None:
 
 def watch(candidate: Candidate, out_dir: Path, every_s: float) -> None:
     """Look, say what has changed, wait; ends with SIGTERM, which must be blocked."""
-    said: list[tuple[str, Outcome]] = []
-    told = None
+    said: tuple[object, ...] = ()
+    told, throttled = None, 0
     while told is None:
-        report = look(candidate, min(AGAIN_S, every_s or AGAIN_S))
-        say = [(result.check, result.outcome) for result in report.results]
+        report, throttled = _with_throttling(
+            look(candidate, min(AGAIN_S, every_s or AGAIN_S)), throttled
+        )
+        say = (*((result.check, result.outcome) for result in report.results), report.counts)
         if say != said:
             write_report(out_dir, report)
             said = say
@@ -77,6 +82,17 @@ def look(candidate: Candidate, again_s: float = AGAIN_S) -> NodeReport:
         started=started,
         seconds=time.time() - started,
     )
+
+
+def _with_throttling(report: NodeReport, before: int) -> tuple[NodeReport, int]:
+    """The report with the number of looks that found a GPU throttled, which nobody else counts."""
+    results, now = [], before
+    for result in report.results:
+        if result.check == throttling.CHECK.name:
+            now += result.outcome is Outcome.WARN
+            result = dataclasses.replace(result, counts={THROTTLED_LOOKS: now})
+        results.append(result)
+    return dataclasses.replace(report, results=tuple(results)), now
 
 
 def _in_turn(checks: Sequence[Check], candidate: Candidate, end: float) -> list[CheckResult]:

@@ -19,6 +19,7 @@ class Fault(StrEnum):
     LOST = "lost"  # it went down or fell silent
     CONDITION = "condition"  # full, unmounted, occupied: somebody will tidy up
     PROGRAM = "program"  # seen here, but programs cause it more often than nodes
+    TREND = "trend"  # a counter grows here and not elsewhere: nothing has failed yet
     HAND = "by hand"
 
 
@@ -37,6 +38,7 @@ RULES: Final = {
     Fault.LOST: Rule(1.0, DAY_S),
     Fault.CONDITION: Rule(1.0, 6 * HOUR_S),
     Fault.PROGRAM: Rule(0.5, 6 * HOUR_S),
+    Fault.TREND: Rule(0.5, 14 * DAY_S),  # at most, for all trends that a run sees
     Fault.HAND: Rule(1.0, 14 * DAY_S),
 }
 

@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ..config import RunConfig
@@ -19,9 +20,10 @@ from ..decide.degrade import DEGRADED
 from ..decide.events import Event, NodeDegraded, NodesWatched
 from ..decide.state import Exclusion, State
 from ..health.collect import read_reports
-from ..health.exclusion import record_exclusion
+from ..health.exclusion import record_exclusion, record_trends
 from ..health.result import NodeReport
 from ..health.running import judge_running
+from ..health.trends import Sample, Trend, trends
 from ..run_folder import RunFolder
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
@@ -78,7 +80,10 @@ class Watch:
         self._read_at_ns = -1
         self._bad: dict[str, str] = {}
         self._accused: dict[str, tuple[int, bool]] = {}
+        self._first: dict[str, Sample] = {}
+        self._told: dict[str, frozenset[str]] = {}  # which trends of a node the ledger has
         self._warnings: tuple[str, ...] = ()
+        self._news: tuple[object, ...] = ((),)
 
     def said(self, degraded: Sequence[Exclusion]) -> tuple[str, ...]:
         """For people: the nodes that turned bad, and what the checks warn of."""
@@ -110,6 +115,8 @@ class Watch:
                 begun = self._process is not None
                 await asyncio.sleep(min(self._every_s, POLL_S) if begun else self._every_s)
                 try:
+                    if not begun:
+                        self._first = await asyncio.to_thread(self._before)
                     await self._keep_step()
                     reports = await asyncio.to_thread(self._new_reports)
                 except OSError as error:  # an outage of the run folder's disk ends no run
@@ -141,6 +148,12 @@ class Watch:
         command = self._cluster.step_command(request)
         self._process = await processes.start(command, self._out_dir / "step.log")
 
+    def _before(self) -> dict[str, Sample]:
+        """The counters at the preflight: there growth begins."""
+        out_dir = RunFolder(self._config.run_dir).preflight(self._allocation.attempt)
+        reports = read_reports(out_dir, self._nodes).values()
+        return {one.node: Sample(one.started, one.counts) for one in reports if one is not None}
+
     def _new_reports(self) -> dict[str, NodeReport | None] | None:
         """All reports, when one has come: a file that is renamed changes its folder's date."""
         date_ns = self._out_dir.stat().st_mtime_ns
@@ -152,9 +165,30 @@ class Watch:
     def _judge(self, reports: dict[str, NodeReport | None]) -> None:
         judgement = judge_running(reports)
         self._bad = dict(judgement.bad)
-        if judgement.warnings != self._warnings:
-            self._warnings = judgement.warnings
-            self._emit(NodesWatched(warnings=judgement.warnings))
+        growing = self._trends(reports)
+        self._warnings = (*judgement.warnings, *(f"{trend} ({trend.node})" for trend in growing))
+        # That a counter has grown still more is no news.
+        news = (judgement.warnings, *((trend.node, trend.counter) for trend in growing))
+        if news != self._news:
+            self._news = news
+            self._emit(NodesWatched(warnings=self._warnings))
+
+    def _trends(self, reports: dict[str, NodeReport | None]) -> list[Trend]:
+        """What grows on single nodes since the attempt began; the ledger keeps it."""
+        known = {node: report for node, report in reports.items() if report is not None}
+        last = {node: Sample(report.started, report.counts) for node, report in known.items()}
+        for node, sample in last.items():
+            first = self._first.get(node, sample)  # not all is counted before the first look
+            self._first[node] = Sample(first.time, {**sample.counts, **first.counts})
+        seen = trends(self._first, last)
+        for node in dict.fromkeys(trend.node for trend in seen):
+            of_node = [trend for trend in seen if trend.node == node]
+            kinds = frozenset(trend.counter for trend in of_node)
+            if kinds != self._told.get(node):
+                self._told[node] = kinds
+                note = partial(record_trends, self._config.run_id, of_node, known[node].identity)
+                asyncio.get_running_loop().run_in_executor(None, note, time.time())
+        return seen
 
     def _accuse(self) -> None:
         """Name each bad node, and again when another generation runs, or can save by now."""

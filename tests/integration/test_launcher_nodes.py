@@ -163,3 +163,25 @@ def test_a_silent_slurm_costs_the_exclusion_and_not_the_submission(
     done = relight("submit", str(tmp_path / "job.yaml"))
     assert "known bad nodes are not excluded" in done.stderr
     assert "job 4242" in done.stdout
+
+
+def test_what_was_predicted_is_shown(relight: Relight, tmp_path: Path) -> None:
+    accuse(tmp_path)
+    before = time.time() - 7200
+    trend = Evidence(
+        cluster="mini",
+        node="n4",
+        fault=Fault.TREND,
+        lines=("links gone down: 3 more in 2.0 h, 0 on most nodes",),
+        weight=0.3,
+        ttl_s=DAY_S,
+        first_seen=before,
+        last_seen=before,
+        run_id="lm-3d4e5f",
+    )
+    Ledger(tmp_path / "ledger").add(trend)
+    said = relight("nodes", "show", "n4").stdout
+    assert "predicted: links gone down grew 2.0 h before its hardware fault" in said
+    assert "links gone down: seen 1 times, right 1 times, 2.0 h before (median)" in said
+    (answer,) = json.loads(relight("nodes", "show", "n4", "--json").stdout)
+    assert answer["predicted"][0]["counter"] == "links gone down"

@@ -251,3 +251,9 @@ def test_the_table_that_comes_with_relight_names_each_xid_once() -> None:
     source = Path(xid.__file__).with_name("xid_table.json")
     lists = [value for value in json.loads(source.read_text()).values() if isinstance(value, list)]
     assert sum(map(len, lists)) == len(kinds)
+
+
+def test_counters_whose_growth_is_a_sign(install: Install, candidate: Candidate) -> None:
+    install(boards(ecc_corrected=30, remap_uncorrected=2))
+    assert ecc.CHECK.run(candidate).counts == {"corrected ECC errors of GPUs": 42}
+    assert remapping.CHECK.run(candidate).counts == {"remapped rows of GPUs": 2}

@@ -323,3 +323,10 @@ def test_software_is_a_list_of_facts(look: Look) -> None:
     facts = SOFTWARE.run(look({})).facts
     assert facts["kernel"] == os.uname().release
     assert {"python", "relight"} <= set(facts)
+
+
+def test_counters_whose_growth_is_a_sign(look: Look) -> None:
+    edac = {f"sys/devices/system/edac/mc/mc{i}/{n}": "4\n" for i in (0, 1) for n in ("ce_count",)}
+    edac |= {f"sys/devices/system/edac/mc/mc{i}/ue_count": "0\n" for i in (0, 1)}
+    assert MEMORY_ERRORS.run(look(edac)).counts == {"corrected memory errors": 8}
+    assert INFINIBAND.run(look(infiniband(downed=3))).counts == {"links gone down": 3}

@@ -118,3 +118,11 @@ def test_a_ledger_that_takes_no_release_is_only_logged(
 
 def _full(_path: Path, _data: bytes) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_tests_do_not_disprove_that_a_counter_grows() -> None:
+    trend = dataclasses.replace(evidence(), fault=Fault.TREND, weight=0.5)
+    passed = report(product=Outcome.PASS, gpu_product=Outcome.PASS)
+    assert releases(standings([trend], NOW), "b", {"n1": passed}, NOW) == []
+    proven = standings([trend, evidence()], NOW)
+    assert len(releases(proven, "b", {"n1": passed}, NOW)) == 1

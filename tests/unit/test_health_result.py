@@ -25,6 +25,7 @@ RESULTS = st.builds(
     seconds=NUMBERS,
     fault=st.sampled_from(Fault),
     facts=st.dictionaries(st.text(), st.text(), max_size=3),
+    counts=st.dictionaries(st.text(), st.integers(), max_size=3),
 )
 REPORTS = st.builds(
     NodeReport,
@@ -44,6 +45,7 @@ RESULT: dict[str, object] = {
     "seconds": 0.1,
     "fault": "condition",
     "facts": {},
+    "counts": {},
 }
 REPORT: dict[str, object] = {
     "node": "n1",
@@ -76,6 +78,8 @@ def test_round_trip(report: NodeReport) -> None:
         {**REPORT, "results": [{**RESULT, "outcome": "FINE"}]},
         {**REPORT, "results": [{**RESULT, "fault": "age"}]},
         {**REPORT, "results": [{**RESULT, "facts": {"kernel": 6}}]},
+        {**REPORT, "results": [{**RESULT, "counts": {"links": 1.5}}]},
+        {**REPORT, "results": [{**RESULT, "counts": {"links": True}}]},
         {**REPORT, "identity": "b"},
         {**REPORT, "identity": {"boot_id": "b", "gpus": "0"}},
         {**REPORT, "results": [{**RESULT, "value": "1"}]},

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
 from relight.resilience.ledger.record import Evidence, Identity, Record, Release
 from relight.resilience.ledger.score import (
+    ENOUGH,
     HALF_LIFE_S,
     Standing,
     changed_hardware,
@@ -54,7 +55,7 @@ def avoided(now: float, *records: Record) -> bool:
     return found is not None and found.avoided
 
 
-@pytest.mark.parametrize("fault", [fault for fault in Fault if fault is not Fault.PROGRAM])
+@pytest.mark.parametrize("fault", [fault for fault in Fault if RULES[fault].weight >= ENOUGH])
 def test_evidence_counts_until_it_expires(fault: Fault) -> None:
     ends = T0 + RULES[fault].ttl_s
     assert avoided(ends - 1, evidence(fault))
@@ -70,12 +71,14 @@ def test_how_long_each_kind_counts() -> None:
         "lost": 1,
         "condition": 0.25,
         "program": 0.25,
+        "trend": 14,
         "by hand": 14,
     }
 
 
-def test_a_program_error_alone_is_not_enough_and_two_runs_are() -> None:
-    one, other = evidence(Fault.PROGRAM, "a"), evidence(Fault.PROGRAM, "b")
+@pytest.mark.parametrize("fault", [Fault.PROGRAM, Fault.TREND])
+def test_weak_evidence_alone_is_not_enough_and_two_runs_are(fault: Fault) -> None:
+    one, other = evidence(fault, "a"), evidence(fault, "b")
     assert not avoided(T0, one)
     assert avoided(T0, one, other)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from ...ledger.faults import Fault
@@ -17,8 +18,12 @@ Question = Callable[[Candidate, Gpu], Answer | None]  # None: this GPU does not 
 _GRAVITY: Final = (Outcome.PASS, Outcome.UNKNOWN, Outcome.WARN, Outcome.FAIL_JOB, Outcome.FAIL_NODE)
 
 
-def on_each_gpu(question: Question) -> Callable[[Candidate], Finding]:
+def on_each_gpu(
+    question: Question, counted: Mapping[str, Reading] = MappingProxyType({})
+) -> Callable[[Candidate], Finding]:
     """The check that asks each GPU; the gravest answer is the node's.
+
+    ``counted`` names the readings whose sums over all GPUs the finding counts.
 
     Where no NVIDIA driver is, nothing is judged. A GPU that the driver has lost is bad whatever the
     question was.
@@ -26,7 +31,7 @@ def on_each_gpu(question: Question) -> Callable[[Candidate], Finding]:
 
     @functools.wraps(question)
     def run(candidate: Candidate) -> Finding:
-        return ask_driver(lambda driver: _ask_all(question, candidate, driver))
+        return ask_driver(lambda driver: _ask_all(question, counted, candidate, driver))
 
     return run
 
@@ -52,8 +57,11 @@ def ask(gpu: Gpu, *readings: Reading) -> tuple[int, ...] | None:
     return known if len(known) == len(numbers) else None
 
 
-def _ask_all(question: Question, candidate: Candidate, driver: Driver) -> Finding:
-    answers = [(gpu.name, question(candidate, gpu)) for gpu in driver.gpus()]
+def _ask_all(
+    question: Question, counted: Mapping[str, Reading], candidate: Candidate, driver: Driver
+) -> Finding:
+    gpus = driver.gpus()
+    answers = [(gpu.name, question(candidate, gpu)) for gpu in gpus]
     said = [(name, *answer) for name, answer in answers if answer is not None]
     if not said:
         return not_judged("no GPU here has it")
@@ -62,4 +70,6 @@ def _ask_all(question: Question, candidate: Candidate, driver: Driver) -> Findin
     for name, outcome, text in said:
         if outcome is worst:
             texts.setdefault(text, []).append(name)
-    return Finding(worst, "; ".join(f"{', '.join(names)}: {x}" for x, names in texts.items()))
+    text = "; ".join(f"{', '.join(names)}: {x}" for x, names in texts.items())
+    counts = {name: sum(gpu.read(of) or 0 for gpu in gpus) for name, of in counted.items()}
+    return Finding(worst, text, counts=counts)

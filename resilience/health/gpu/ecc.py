@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...ledger.faults import Fault
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
+from ..trends import CORRECTED_ECC
 from .each import Answer, on_each_gpu
 from .reading import DRIVER, Gpu, Reading
 
@@ -42,6 +43,6 @@ CHECK = Check(
     typical_s=1.0,
     needs=DRIVER,
     timeout_s=20.0,
-    run=on_each_gpu(judge),
+    run=on_each_gpu(judge, {CORRECTED_ECC: Reading.ECC_CORRECTED}),
     repeated=True,
 )
