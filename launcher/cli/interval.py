@@ -11,9 +11,9 @@ from relight.errors import UsageError
 from relight.resilience.decide.cadence import CAP_S, FLOOR_S, Cadence, cadence, useful_share
 from relight.resilience.decide.past import Past
 from relight.resilience.decide.replay import replay
+from relight.resilience.supervise.begin import policy_of
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.rules_file import stored_rules
-from relight.resilience.supervise.supervisor import policy_of
 
 from ..runs import find_run
 from .run_argument import complete_run

@@ -10,9 +10,9 @@ import click
 
 from relight.resilience.decide.replay import Difference, Order, Repetition, repeat
 from relight.resilience.exit_codes import EXIT_FAILED
+from relight.resilience.supervise.begin import policy_of
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.rules_file import stored_rules
-from relight.resilience.supervise.supervisor import policy_of
 
 from ..runs import find_run
 from .run_argument import complete_run

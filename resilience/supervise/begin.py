@@ -1,4 +1,4 @@
-"""The first lines of a supervisor: where its log goes, and how many nodes there are."""
+"""The first lines of a supervisor: its log, how many nodes there are, the limits it decides by."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 
 from ..config import RunConfig
+from ..decide.policy import Policy
+from ..decide.rules import Rule
 from ..run_folder import RunFolder
 from .cluster import Allocation
 
@@ -22,6 +24,22 @@ def begin(config: RunConfig, allocation: Allocation) -> RunConfig:
     if config.program == "script":  # how many nodes it has was for sbatch to say
         return replace(config, nodes=len(allocation.nodes))
     return config
+
+
+def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
+    """The machine's limits, from the run's configuration."""
+    return Policy(
+        nodes=config.nodes,
+        tasks_per_node=config.tasks_per_node,
+        script=config.program == "script",
+        preflight=config.health.preflight,
+        on_degrade=config.health.on_degrade,
+        restart=config.restart.mode,
+        failures=config.restart.failures,
+        no_progress=config.restart.no_progress,
+        walltime_s=config.restart.walltime_s,
+        rules=rules,
+    )
 
 
 def _log_handler(config: RunConfig, allocation: Allocation) -> logging.Handler:

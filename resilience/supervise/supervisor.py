@@ -31,13 +31,11 @@ from ..decide.events import (
     SaveFailed,
 )
 from ..decide.machine import step
-from ..decide.policy import Policy
 from ..decide.replay import replay
-from ..decide.rules import Rule
 from ..decide.state import Phase, State
 from ..messages import Message, number
 from ..run_folder import RunFolder
-from .begin import begin
+from .begin import begin, policy_of
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .journal import Entry, JournalWriter, Kind, read_journals
@@ -58,22 +56,6 @@ Result = TypeVar("Result")
 _TICK_S: Final = 1.0
 _PAUSED_S: Final = 5.0  # a turn of the loop that takes longer was a pause of this process
 _HEARD: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-
-
-def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
-    """The machine's limits, from the run's configuration."""
-    return Policy(
-        nodes=config.nodes,
-        tasks_per_node=config.tasks_per_node,
-        script=config.program == "script",
-        preflight=config.health.preflight,
-        on_degrade=config.health.on_degrade,
-        restart=config.restart.mode,
-        failures=config.restart.failures,
-        no_progress=config.restart.no_progress,
-        walltime_s=config.restart.walltime_s,
-        rules=rules,
-    )
 
 
 def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
