@@ -70,6 +70,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             directory=_absolute(checkpoint.directory, here) or run_dir / "checkpoints",
             interval=checkpoint.interval,
             keep=_keep(checkpoint.keep),
+            drill=checkpoint.drill,
             lead_s=spec.lead_s,
             staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
         ),

@@ -168,6 +168,7 @@ class Checkpoint(_Section):
     directory: Line | None = None
     interval: Interval = "auto"
     keep: KeepRules = KeepRules()
+    drill: CountOrNone = 0
     lead: Seconds | None = None
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3

@@ -91,6 +91,12 @@ def _checkpoint_committed(data: Data) -> str:
     return f"checkpoint of step {data.get('step')}"
 
 
+def _checkpoint_drilled(data: Data) -> str:
+    if data.get("damage"):
+        return f"checkpoint {data.get('step')} was read again and is damaged: {data.get('damage')}"
+    return f"checkpoint {data.get('step')} was read again and is whole"
+
+
 _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "AttemptStarted": _attempt_started,
     "PreflightFinished": _preflight_finished,
@@ -107,6 +113,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
     "CheckpointCommitted": _checkpoint_committed,
     "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",
+    "CheckpointDrilled": _checkpoint_drilled,
     "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",
     "AllocationArranged": lambda d: f"goes on as job {d.get('job_id')} ({d.get('mode')})",
     "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",

@@ -34,6 +34,7 @@ class CheckpointConfig:
     directory: Path
     interval: str = "auto"  # "20 steps", "10min", "auto"
     keep: Keep = field(default_factory=Keep)
+    drill: int = 0  # every so many checkpoints one is read again; 0: none is
     lead_s: float = 60.0  # how long before the time limit the run stops to save
     staging_bytes: int = 8 * 1024**3  # per rank, for saves while steps go on; 0: steps wait
 

@@ -218,6 +218,15 @@ class StorageSilent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDrilled:
+    """A checkpoint was read again while ranks go on; ``damage`` is empty when it is whole."""
+
+    step: int
+    damage: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreImpossible:
     """There are checkpoints and none of them is valid: never a silent start from scratch."""
 
@@ -266,6 +275,7 @@ Event = (
     | RanksLingered
     | CheckpointCommitted
     | CheckpointRefused
+    | CheckpointDrilled
     | StorageAnswered
     | StorageSilent
     | RestoreImpossible

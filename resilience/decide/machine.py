@@ -27,6 +27,7 @@ from .events import (
     AllocationRefused,
     AttemptStarted,
     CheckpointCommitted,
+    CheckpointDrilled,
     CheckpointRefused,
     Event,
     NodeDegraded,
@@ -70,6 +71,7 @@ from .ways_back import (
 from .while_running import (
     RANKS_ALIVE,
     checkpoint_committed,
+    checkpoint_drilled,
     checkpoint_refused,
     rank_exited,
     rank_lost,
@@ -130,6 +132,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return checkpoint_committed(state, event)
         case CheckpointRefused():
             return checkpoint_refused(state, event)
+        case CheckpointDrilled():
+            return checkpoint_drilled(state, event)
         case StorageAnswered():
             return _storage_answered(state, policy, now)
         case StorageSilent():

@@ -20,6 +20,7 @@ from .classify import (
 from .degrade import go_on
 from .events import (
     CheckpointCommitted,
+    CheckpointDrilled,
     CheckpointRefused,
     RankExited,
     RankLost,
@@ -200,6 +201,13 @@ def checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
         return replace(state, fault=fault), (aside,)
     reason = "all ranks have to go back to an older checkpoint together"
     return replace(state, fault=fault, phase=Phase.STOPPING), (aside, StopRanks(reason=reason))
+
+
+def checkpoint_drilled(state: State, event: CheckpointDrilled) -> Decision:
+    """Nobody has restored from it, so nobody has to stop for it."""
+    if not event.damage or state.phase not in RANKS_ALIVE:
+        return state, ()
+    return state, (SetCheckpointAside(step=event.step, reason=event.damage),)
 
 
 def _cannot_read(state: State, event: CheckpointRefused) -> Decision:

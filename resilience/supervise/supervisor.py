@@ -23,6 +23,7 @@ from ..decide.cadence import cadence
 from ..decide.codec import to_json
 from ..decide.events import (
     AttemptStarted,
+    CheckpointCommitted,
     CheckpointRefused,
     Event,
     RankExited,
@@ -38,6 +39,7 @@ from ..run_folder import RunFolder
 from .begin import begin, policy_of
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
+from .drill import Drill
 from .journal import Entry, JournalWriter, Kind, read_journals
 from .orders import Orders
 from .pace import Pace
@@ -115,6 +117,7 @@ class Supervisor:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[object]] = set()
         self._broken: BaseException | None = None
+        self._drill = Drill(config.checkpoint.directory, config.checkpoint.drill, self._emit)
         self._saves = Saves(config, self._emit, lambda body: self._ranks.tell_programs(body))
         self._ranks = Ranks(
             config,
@@ -225,6 +228,8 @@ class Supervisor:
             self._spawn(self._when_settled(event))
         else:
             self._events.put_nowait(event)
+            if isinstance(event, CheckpointCommitted) and self._drill.due(event.step):
+                self._spawn(self._drill.run(event.step))
 
     async def _when_settled(self, event: Event) -> None:
         await self._saves.settle()

@@ -27,6 +27,7 @@ from relight.resilience.decide.events import (
     AllocationRefused,
     AttemptStarted,
     CheckpointCommitted,
+    CheckpointDrilled,
     CheckpointRefused,
     Event,
     NodesProbed,
@@ -360,6 +361,15 @@ def test_a_damaged_checkpoint_is_set_aside_by_all_ranks_together_and_is_free() -
     state, actions = tell([RanksStopped(generation=1)], state=state)
     assert isinstance(only(actions), StartRanks)
     assert state.failures == 0
+
+
+def test_a_checkpoint_that_a_drill_finds_damaged_is_set_aside_and_the_ranks_go_on() -> None:
+    damaged = CheckpointDrilled(step=9, damage="block 3")
+    state, actions = tell([*RUNNING, damaged])
+    assert only(actions) == SetCheckpointAside(step=9, reason="block 3")
+    assert state.phase is Phase.RUNNING
+    for ignored in ([*RUNNING, CheckpointDrilled(step=9)], [damaged]):
+        assert tell(ignored)[1] == ()
 
 
 def test_a_checkpoint_that_only_one_node_cannot_read_stays_and_the_node_is_asked() -> None:

@@ -1,0 +1,80 @@
+"""Checkpoints are read again while a run goes on; damage is named, and only when it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stage.local import PROGRAM, Run
+
+from relight.resilience.decide.events import CheckpointDrilled, Event
+from relight.resilience.supervise.drill import Drill
+from relight.resilience.supervise.journal import read_journals
+from relight.storage.checkpointer import save_shard
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.drill import drill
+from relight.storage.layout import Incarnation, manifest_path, shard_path
+
+ONE = Incarnation("1.0", 0)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    epoch = claim_epoch(tmp_path, ONE)
+    for step in (1, 2):
+        states = [{"w": np.arange(50_000) + rank} for rank in range(2)]
+        receipts = [save_shard(tmp_path, step, ONE, n, 2, one) for n, one in enumerate(states)]
+        commit(tmp_path, step, ONE, epoch, receipts, {})
+    return tmp_path
+
+
+def flip(shard: Path) -> None:
+    data = bytearray(shard.read_bytes())
+    data[data.index(np.arange(1000, 1050).tobytes())] ^= 1
+    shard.write_bytes(data)
+
+
+def test_damage_is_named_and_what_was_pruned_is_not_judged(directory: Path) -> None:
+    flip(shard_path(directory, 2, ONE, 1))
+    assert drill(directory, 1) == ""
+    found = drill(directory, 2)
+    assert found == "1.0.g0/shard-00001.h5: w, block 0: its digest does not match"
+    manifest_path(directory, 2).unlink()
+    assert drill(directory, 2) is None
+
+
+def test_every_second_one_is_drilled_and_one_at_a_time(directory: Path) -> None:
+    events: list[Event] = []
+    drills = Drill(directory, 2, events.append)
+    assert [drills.due(step) for step in (1, 2, 3, 4)] == [False, True, False, False]
+    flip(shard_path(directory, 2, ONE, 0))
+    asyncio.run(drills.run(2))
+    (event,) = events
+    assert isinstance(event, CheckpointDrilled)
+    assert (event.step, event.damage[:24]) == (2, "1.0.g0/shard-00000.h5: w")
+    assert not drills.due(5)
+    assert drills.due(6)
+    assert not Drill(directory, 0, events.append).due(1)
+
+
+def test_a_run_tells_of_its_drills(tmp_path: Path) -> None:
+    program, spec = tmp_path / "train.py", tmp_path / "job.yaml"
+    program.write_text(PROGRAM.format(steps=200))
+    command = f"command: {sys.executable} {program}\n"
+    spec.write_text(
+        command + "checkpoint: {interval: 20 steps, drill: 2}\nhealth: {preflight: off}\n"
+    )
+    run = Run(tmp_path / "home", str(spec))
+    code, _ = run.end()
+    assert code == 0
+    records = read_journals(run.folder / "journal")
+    drilled = [record.data for record in records if record.name == "CheckpointDrilled"]
+    assert drilled
+    assert {data["damage"] for data in drilled} == {""}
+    assert {int(str(data["step"])) % 40 for data in drilled} == {0}
+    told = json.dumps(json.loads(run.relight("history", run.folder.name, "--json")))
+    assert f"checkpoint {drilled[0]['step']} was read again and is whole" in told
