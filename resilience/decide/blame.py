@@ -17,6 +17,8 @@ from .policy import Policy
 from .rules import Blame
 from .state import State
 
+PREFLIGHT: Final = "preflight"  # as the cause of an exclusion
+_ALIKE: Final = 3  # allocations in a row without one fit node
 _HARDWARE: Final = (FaultCause.GPU_HARDWARE, FaultCause.GPU_LOST)
 
 
@@ -43,6 +45,23 @@ def untested(state: State) -> str | None:
     if fault is None or fault.cause not in _HARDWARE or fault.node in state.excluded_nodes:
         return None
     return fault.node
+
+
+def not_the_nodes(state: State) -> str | None:
+    """Why other nodes would not help: all that were looked at, several times, fail one check.
+
+    Within one allocation the preflight finds that itself; a run of one node meets them one by one.
+    """
+    if state.healthy or state.node_failures < _ALIKE:
+        return None
+    accused = [exclusion for exclusion in state.excluded if exclusion.cause == PREFLIGHT]
+    checks = [{text.partition(":")[0] for text in e.evidence.split("; ")} for e in accused]
+    common = set.intersection(*checks) if checks else set()
+    if not common:
+        return None
+    names = ", ".join(exclusion.node for exclusion in accused)
+    told = f"{names} fail alike ({', '.join(sorted(common))}), so it is not the nodes"
+    return f"{told}; last: {accused[-1].evidence}"
 
 
 def _seen_elsewhere(state: State, fault: Fault) -> bool:

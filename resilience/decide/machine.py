@@ -17,7 +17,7 @@ from .actions import (
     ProbeNodes,
     RunPreflight,
 )
-from .blame import judge, untested
+from .blame import PREFLIGHT, judge, not_the_nodes, untested
 from .budgets import charge, charge_attempt
 from .causes import FaultCause
 from .classify import of_the_program
@@ -50,7 +50,7 @@ from .events import (
     StorageSilent,
     Superseded,
 )
-from .moving import allocation_arranged, allocation_refused
+from .moving import allocation_arranged, allocation_refused, given_again
 from .past import remember
 from .policy import Policy
 from .rules import Blame, Budget
@@ -185,12 +185,12 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
     if spent is not None:
         begun, more = finish(begun, Outcome.STOPPED, EXIT_STOP, FaultCause.NO_PROGRESS.value, spent)
         return begun, (*actions, *more)
+    begun, told = given_again(begun, policy)
     if policy.preflight:
-        order = RunPreflight(
-            nodes=begun.healthy, reason="no rank starts on a node nobody looked at"
-        )
+        reason = told or "no rank starts on a node nobody looked at"
+        order = RunPreflight(nodes=begun.healthy, reason=reason)
         return replace(begun, phase=Phase.PREFLIGHT), (*actions, order)
-    begun, more = start(begun, policy, now, "the allocation is there")
+    begun, more = start(begun, policy, now, told or "the allocation is there")
     return begun, (*actions, *more)
 
 
@@ -201,13 +201,16 @@ def _preflight_finished(
         return state, ()
     if event.job_fault is not None:
         reason = f"preflight: {event.job_fault}"
-        return finish(state, Outcome.FAILED, EXIT_FAILED, "preflight", reason)
-    state, excluded = exclude(state, event.bad, "preflight")
+        return finish(state, Outcome.FAILED, EXIT_FAILED, PREFLIGHT, reason)
+    state, excluded = exclude(state, event.bad, PREFLIGHT)
     if excluded:
         state = charge(state, Budget.NODE)
     if event.silent:
         order = ProbeNodes(nodes=event.silent, reason="no report came from them")
         return replace(state, phase=Phase.PROBING), (*excluded, order)
+    if common := not_the_nodes(state):
+        state, more = finish(state, Outcome.FAILED, EXIT_FAILED, PREFLIGHT, common)
+        return state, (*excluded, *more)
     state, more = start(state, policy, now, "preflight is done")
     return state, (*excluded, *more)
 

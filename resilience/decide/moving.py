@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..exit_codes import EXIT_RESTART, EXIT_STOP
 from .actions import Outcome, Withdraw
 from .causes import StopCause
@@ -36,3 +38,18 @@ def allocation_arranged(state: State, event: AllocationArranged) -> Decision:
         return state, (order, *actions)
     reason = f"goes on as job {event.job_id} ({event.mode})"
     return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)
+
+
+def given_again(state: State, policy: Policy) -> tuple[State, str]:
+    """Take what there is when the scheduler had only nodes that this run has left before.
+
+    Their exclusions are dropped, the oldest first, as many as the run needs; gives what to say.
+    """
+    lacking = max(policy.nodes - len(state.healthy), 0)
+    again = [exclusion for exclusion in state.excluded if exclusion.node in state.nodes][:lacking]
+    if not again:
+        return state, ""
+    kept = tuple(exclusion for exclusion in state.excluded if exclusion not in again)
+    told = "; ".join(f"{exclusion.node}: {exclusion.evidence}" for exclusion in again)
+    said = f"no other nodes were to be had than those left for {told}"
+    return replace(state, excluded=kept), said

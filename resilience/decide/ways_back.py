@@ -18,6 +18,8 @@ from .rules import Budget
 from .state import Exclusion, Phase, State
 
 USER: Final = "user"  # as the cause of an exclusion
+_SHOWN: Final = 3  # exclusions in one sentence, the newest
+
 Decision = tuple[State, tuple[Action, ...]]
 
 
@@ -152,5 +154,6 @@ def _advice(state: State) -> str:
 def _reasons(state: State) -> str:
     if state.fault is not None:
         return state.fault.evidence
-    new = [f"{exclusion.node}: {exclusion.evidence}" for exclusion in state.excluded]
-    return "; ".join(new) or "no evidence"
+    last = [f"{exclusion.node}: {exclusion.evidence}" for exclusion in state.excluded[-_SHOWN:]]
+    more = len(state.excluded) - len(last)
+    return "; ".join([*last, *([f"and {more} more"] if more else [])]) or "no evidence"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from relight.errors import RelightError
 
 from ..config import RunConfig
 from ..decide.actions import ExcludeNode
+from ..decide.blame import PREFLIGHT
 from ..decide.causes import FaultCause
 from ..decide.degrade import DEGRADED
 from ..ledger.faults import RULES, Fault, gravest
@@ -23,8 +25,9 @@ from .result import CheckResult, NodeReport, Outcome
 from .running import softer
 from .trends import Trend, evidence_of_trends
 
+Reports = Mapping[str, NodeReport | None]
+
 _log: Final = logging.getLogger(__name__)
-PREFLIGHT: Final = "preflight"  # as the cause of an exclusion
 UNCLEAR_WEIGHT: Final = 0.5
 _FAULTS: Final[dict[str, Fault]] = {
     FaultCause.NODE_DOWN: Fault.LOST,
@@ -46,9 +49,9 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     cluster = os.environ.get("SLURM_CLUSTER_NAME")
     if not cluster:
         return
-    report = _report_on(order, RunFolder(config.run_dir), attempt)
+    reports = _reports(order, RunFolder(config.run_dir), attempt)
     try:
-        default_ledger().add(evidence_of(cluster, config.run_id, order, report, now))
+        default_ledger().add(evidence_of(cluster, config.run_id, order, reports, now))
     except RelightError as error:
         _log.warning("the exclusion of %s is not remembered: %s", order.node, error)
 
@@ -65,13 +68,15 @@ def record_trends(run_id: str, seen: Sequence[Trend], identity: Identity, now: f
 
 
 def evidence_of(
-    cluster: str, run_id: str, order: ExcludeNode, report: NodeReport | None, now: float
+    cluster: str, run_id: str, order: ExcludeNode, reports: Reports, now: float
 ) -> Evidence:
-    """The record of an exclusion (pure).
+    """The record of an exclusion (pure); ``reports`` are those of all nodes asked together.
 
     A node that merely gave no clear answer, or whose part in a failure is not proven, is half
-    suspected: that alone keeps no other run away.
+    suspected: that alone keeps no other run away. So is one in a bad condition (a full disk) that
+    no other node was seen without, for it may be the run's own directory.
     """
+    report = reports.get(order.node)
     failed = () if report is None else _failed(report)
     seen = order.cause in (PREFLIGHT, DEGRADED)
     if seen:
@@ -79,13 +84,14 @@ def evidence_of(
     else:
         fault = _FAULTS.get(order.cause, Fault.PROGRAM)
     rule = RULES[fault]
+    half = not failed or (fault is Fault.CONDITION and not _passed_elsewhere(failed, reports))
     said = tuple(f"{result.check}: {result.evidence}" for result in failed if seen)
     return Evidence(
         cluster=cluster,
         node=order.node,
         fault=fault,
         lines=said or (order.reason,),
-        weight=UNCLEAR_WEIGHT if seen and not failed else rule.weight,
+        weight=UNCLEAR_WEIGHT if seen and half else rule.weight,
         ttl_s=rule.ttl_s,
         first_seen=now,
         last_seen=now,
@@ -94,14 +100,23 @@ def evidence_of(
     )
 
 
-def _report_on(order: ExcludeNode, folder: RunFolder, attempt: str) -> NodeReport | None:
-    """What the node said before ranks started, or while they ran when that is the cause."""
+def _reports(order: ExcludeNode, folder: RunFolder, attempt: str) -> Reports:
+    """What nodes said before ranks started, or while they ran when that is the cause."""
     if order.cause == DEGRADED:
-        report = read_reports(folder.watch(attempt), [order.node])[order.node]
-        return None if report is None else softer(report)
-    out_dir = folder.preflight(attempt)
-    nodes = [path.stem for path in out_dir.glob("[!.]*.json")]
-    return compare(read_reports(out_dir, nodes)).get(order.node)
+        watched = _all_reports(folder.watch(attempt))
+        return {node: report and softer(report) for node, report in watched.items()}
+    return compare(_all_reports(folder.preflight(attempt)))
+
+
+def _all_reports(out_dir: Path) -> Reports:
+    return read_reports(out_dir, [path.stem for path in out_dir.glob("[!.]*.json")])
+
+
+def _passed_elsewhere(failed: Sequence[CheckResult], reports: Reports) -> bool:
+    """Whether any node passes a check that this one fails."""
+    checks = {result.check for result in failed}
+    results = (result for report in reports.values() if report for result in report.results)
+    return any(r.check in checks and r.outcome is Outcome.PASS for r in results)
 
 
 def _failed(report: NodeReport) -> tuple[CheckResult, ...]:

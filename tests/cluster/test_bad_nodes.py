@@ -51,6 +51,18 @@ def test_what_all_nodes_fail_is_held_against_none(site: Site) -> None:
     assert ledger(site) == {}
 
 
+def test_one_node_after_another_that_fails_alike_ends_the_run(site: Site) -> None:
+    resources = {"nodes": 1, "memory": "1GB", "time": "0:20:00"}
+    health = {"min_free_disk": "900TB"}
+    run = Run.submit(site, heat(steps=20, resources=resources, health=health))
+    assert run.finish()["state"] == "FAILED", run.story()
+    left = [data["node"] for data in run.data_of("ExcludeNode")]
+    assert len(set(left)) == len(run.data_of("AttemptStarted")) == 3, run.story()
+    (*_, end) = run.data_of("Finish")
+    assert "fail alike (disk), so it is not the nodes" in str(end["reason"])
+    assert not any(ledger(site)[str(node)]["avoided"] for node in left)
+
+
 def test_a_node_in_the_ledger_is_tested_and_released(site: Site) -> None:
     site.user(str(RELIGHT), "nodes", "exclude", "n1", "--reason", "somebody said so")
     asked = heat(steps=20, sbatch={"nodelist": "n1"})  # by name, so that it is not excluded

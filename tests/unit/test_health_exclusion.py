@@ -40,9 +40,10 @@ REPORT = NodeReport(
 )
 
 
-def evidence(cause: str, report: NodeReport | None) -> Evidence:
+def evidence(cause: str, *reports: NodeReport | None) -> Evidence:
     order = ExcludeNode(node="n1", cause=cause, reason="the order's reason")
-    return evidence_of("mini", "lm-0a1b2c", order, report, 100.0)
+    named = {f"n{number}": report for number, report in enumerate(reports, start=1)}
+    return evidence_of("mini", "lm-0a1b2c", order, named, 100.0)
 
 
 def test_failed_checks_are_the_evidence_and_the_gravest_decides() -> None:
@@ -81,6 +82,25 @@ def test_no_clear_answer_is_half_a_suspicion() -> None:
     assert (kept.fault, kept.weight, kept.ttl_s) == (Fault.CONDITION, 0.5, 6 * HOUR_S)
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "weight"), [(Outcome.PASS, 1.0), (Outcome.FAIL_NODE, 0.5), (None, 0.5)]
+)
+def test_a_condition_counts_in_full_only_beside_a_node_without_it(
+    elsewhere: Outcome | None, weight: float
+) -> None:
+    """A full disk on the only node of a run may be the run's own directory."""
+    full = dataclasses.replace(
+        REPORT, results=(result("disk", Outcome.FAIL_NODE, Fault.CONDITION),)
+    )
+    answers = () if elsewhere is None else (result("disk", elsewhere, Fault.CONDITION),)
+    other = dataclasses.replace(REPORT, node="n2", results=answers)
+    assert evidence("preflight", full, other).weight == weight
+
+
+def test_broken_hardware_counts_in_full_on_the_only_node() -> None:
+    assert evidence("preflight", REPORT).weight == 1.0
+
+
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     monkeypatch.setenv("RELIGHT_LEDGER", str(tmp_path / "ledger"))
@@ -97,7 +117,7 @@ def test_the_nodes_own_report_is_kept(run_config: RunConfig, ledger: Ledger) -> 
     (out_dir / "n1.json").write_text(json.dumps(REPORT.to_json()))
     record_exclusion(run_config, "7.0", ORDER, 2e9)
     (record,) = ledger.records()
-    assert record == evidence_of("mini", run_config.run_id, ORDER, REPORT, 2e9)
+    assert record == evidence_of("mini", run_config.run_id, ORDER, {"n1": REPORT}, 2e9)
 
 
 def test_outside_slurm_nothing_is_kept(
