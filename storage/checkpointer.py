@@ -7,8 +7,9 @@ a failed save left, and is written anew.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .commit import read_receipt
@@ -18,6 +19,7 @@ from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
 from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path
+from .leaf import Leaf
 from .notes import Notes
 from .receipt import Receipt
 from .restore import load_shard as load_shard
@@ -59,6 +61,7 @@ def source_of(
     """A rank's state, ready to be written. Raises StateRefused."""
     encoder = Encoder(state, rank, world_size)
     arrays = encoder.arrays
+    _await_gpus(arrays.leaves)
     return Source(
         step=step,
         rank=rank,
@@ -71,6 +74,17 @@ def source_of(
         shares_digest=arrays.shares_digest,
         notes=notes,
     )
+
+
+def _await_gpus(leaves: Sequence[Leaf]) -> None:
+    """Other threads copy, and their streams do not wait for that of the program."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    tensors = (leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor))
+    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
 
 
 def save_source(directory: Path, source: Source, started_s: float) -> Receipt:

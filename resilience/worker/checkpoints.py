@@ -19,7 +19,7 @@ from relight.storage.checkpointer import CheckpointDamaged, SaveFailed
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.errors import ManifestDamaged
-from relight.storage.layout import Incarnation, manifest_path, step_of
+from relight.storage.layout import Incarnation, manifest_path, step_dir, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
 from relight.storage.notes import Notes
@@ -27,6 +27,7 @@ from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
 from relight.storage.retention import Keep
+from relight.storage.visible import await_file
 
 from ..exit_codes import EXIT_FAILED
 from .agreement import GatherAll
@@ -103,7 +104,7 @@ class SupervisedCheckpoints:
         try:
             manifest = self._chosen()
             return _read(self._directory, manifest, self._world, needs) if manifest else None
-        except (CheckpointDamaged, ManifestDamaged, FileNotFoundError) as error:
+        except (CheckpointDamaged, ManifestDamaged, OSError) as error:
             step = step_of(Path(self._choice or "").parent.name)
             self._line.send({"type": "restore_failed", "step": step, "reason": str(error)})
             _tell(self._world, str(error))
@@ -127,7 +128,7 @@ class SupervisedCheckpoints:
     def _chosen(self) -> Manifest | None:
         if self._choice is None:
             return newest_valid(self._directory)
-        return Manifest.parse(Path(self._choice).read_bytes()) if self._choice else None
+        return _manifest(Path(self._choice)) if self._choice else None
 
 
 class OwnCheckpoints:
@@ -182,12 +183,12 @@ class OwnCheckpoints:
         step = self._gather_all(word)[0]
         if not step:
             return None
-        return Manifest.parse(manifest_path(self._directory, int(step)).read_bytes())
+        return _manifest(manifest_path(self._directory, int(step)))
 
     def _load(self, manifest: Manifest, needs: Callable[[], Needs]) -> tuple[Restored | None, str]:
         try:
             return _read(self._directory, manifest, self._world, needs), ""
-        except CheckpointDamaged as error:
+        except (CheckpointDamaged, FileNotFoundError) as error:
             _tell(self._world, str(error))
             return None, str(error)
 
@@ -222,9 +223,22 @@ def _way_of_saving(environment: Environment, world: World) -> Saving:
         return WhileWaiting()
 
 
+def _manifest(path: Path) -> Manifest:
+    """Of a checkpoint that somebody has chosen, maybe on another node.
+
+    Raises ManifestDamaged, OSError.
+    """
+    await_file(path)
+    return Manifest.parse(path.read_bytes())
+
+
 def _read(
     directory: Path, manifest: Manifest, world: World, needs: Callable[[], Needs]
 ) -> Restored:
+    # In another world a rank reads the shards of all.
+    rank, saved = world.rank, manifest.receipts
+    for receipt in saved[rank : rank + 1] if world.size == manifest.world_size else saved:
+        await_file(step_dir(directory, manifest.step) / receipt.file)
     loaded = load_for(directory, manifest, world.rank, world.size, needs())
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
 

@@ -7,10 +7,9 @@ well. Loads the storage with h5py and numpy.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Protocol
 
 from relight.storage.checkpointer import save_source, source_of
 from relight.storage.layout import Incarnation, shard_path
-from relight.storage.leaf import Leaf
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, take
@@ -49,7 +47,6 @@ class Target:
         world = self.world
         notes = self.notes if world.rank == 0 else Notes()
         source = source_of(self.step, self.incarnation, world.rank, world.size, state, notes)
-        _await_gpus(source.leaves)
         return Order(directory=self.directory, source=source, started_s=started_s)
 
     @property
@@ -203,14 +200,3 @@ class InBackground:
 
 def _write(order: Order) -> Receipt:
     return save_source(order.directory, order.source, order.started_s)
-
-
-def _await_gpus(leaves: Sequence[Leaf]) -> None:
-    """Other threads copy, and their streams do not wait for that of the program."""
-    if "torch" not in sys.modules:
-        return
-    import torch
-
-    tensors = (leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor))
-    for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
-        torch.cuda.synchronize(device)

@@ -1,0 +1,52 @@
+"""Files of other nodes may be seen late; what never comes is said with what to look at."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relight.resilience.worker.checkpoints import OwnCheckpoints
+from relight.resilience.worker.environment import read_environment
+from relight.resilience.worker.world import World
+from relight.storage.checkpointer import save_shard
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.layout import Incarnation, manifest_path, shard_path, step_dir
+from relight.storage.needs import Needs
+from relight.storage.visible import await_file
+
+ONE = Incarnation("1.0", 0)
+
+
+def test_what_never_comes_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"0\.1 s of waiting: does this node see the same"):
+        await_file(tmp_path / "000000000003" / "MANIFEST.json", limit_s=0.1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        await_file(tmp_path / "file" / "a", limit_s=60)
+
+
+@pytest.mark.parametrize("late", ["manifest", "shard"])
+def test_a_rank_waits_for_what_it_cannot_see_yet(tmp_path: Path, late: str) -> None:
+    """A client that believes the name is not there, then does: the name comes in a moment."""
+    receipt = save_shard(tmp_path, 3, ONE, 0, 2, {"w": np.arange(3)})
+    other = save_shard(tmp_path, 3, ONE, 1, 2, {"w": np.arange(3) + 1})
+    commit(tmp_path, 3, ONE, claim_epoch(tmp_path, ONE), [receipt, other], {})
+    name = manifest_path(tmp_path, 3) if late == "manifest" else shard_path(tmp_path, 3, ONE, 1)
+    hidden = step_dir(tmp_path, 3) / "hidden"
+    name.rename(hidden)
+    environment = read_environment({"RELIGHT_CHECKPOINT_STAGING": "0"}, tmp_path, None)
+    words_of_rank_0 = iter(["own-1", "3", ""])  # its name, its choice, and no fault
+    rank = OwnCheckpoints(
+        tmp_path, environment, World(1, 2), lambda word: [next(words_of_rank_0), word]
+    )
+    timer = threading.Timer(0.2, lambda: hidden.rename(name))
+    timer.start()
+    restored = rank.restore(lambda: Needs(pieces={}))
+    timer.join()
+    assert restored is not None
+    array = restored.state["w"]
+    assert isinstance(array, np.ndarray)
+    assert array.tolist() == [1, 2, 3]
