@@ -16,6 +16,7 @@ from relight.errors import UsageError
 from relight.resilience.config import RunConfig
 from relight.resilience.health.check import Candidate
 from relight.resilience.health.collect import read_reports
+from relight.resilience.health.compare import compare
 from relight.resilience.health.pairs import Localisation, localise
 from relight.resilience.health.preflight import (
     ACTIVE_BUDGET_S,
@@ -53,7 +54,8 @@ def examine_here(directory: Path, *, active: bool) -> NodeReport:
     layer = merged([*default_layers(), Layer(asked, {})])
     layer = substitute(layer, os.environ, "preflight-0")
     config = plan(build_spec(layer.value, layer.places), submitter("preflight"), "local").config
-    return examine(Candidate(node_name(), config, 0.0), time.time(), active=active)
+    report = examine(Candidate(node_name(), config, 0.0), time.time(), active=active)
+    return compare({report.node: report})[report.node] or report
 
 
 @dataclass(slots=True)

@@ -31,7 +31,16 @@ from . import (
     temporary,
     ulimits,
 )
-from .active import disk_rate, gpu_copy, gpu_product, memory_rate, product
+from .active import (
+    disk_rate,
+    gpu_copy,
+    gpu_memory,
+    gpu_peers,
+    gpu_product,
+    gpu_sum,
+    memory_rate,
+    product,
+)
 from .check import Check, Finding
 from .gpu import (
     ecc,
@@ -65,7 +74,11 @@ CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *
 
 # Run one after another, since they would take each other's time.
 ACTIVE: Final[tuple[Check, ...]] = tuple(
-    subject.CHECK for subject in (product, memory_rate, disk_rate, gpu_product, gpu_copy)
+    subject.CHECK
+    for subject in (
+        *(product, memory_rate, disk_rate),
+        *(gpu_product, gpu_memory, gpu_copy, gpu_peers, gpu_sum),
+    )
 )
 
 

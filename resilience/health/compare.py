@@ -9,8 +9,11 @@ from statistics import median
 from typing import Final
 
 from ..ledger.faults import Fault
+from .active.boards import BOARDS, MODEL
+from .active.floors import floor
 from .active.gpu_product import PRODUCT
 from .catalogue import ACTIVE
+from .check import Check
 from .gpu.present import SERIALS
 from .peers import REACHED, UNREACHED
 from .result import CheckResult, NodeReport, Outcome
@@ -54,7 +57,7 @@ def _odd_ones(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Che
     """Nodes that differ where most agree; where no majority agrees nothing is said."""
     for name in sorted({name for found in facts.values() for name in found} - _OWN):
         seen = {node: found.get(name, ABSENT) for node, found in facts.items()}
-        if name == PRODUCT:  # not all nodes are tested
+        if name in (PRODUCT, MODEL, BOARDS):  # not all nodes are tested
             seen = {node: fact for node, fact in seen.items() if fact != ABSENT}
         usual, count = Counter(seen.values()).most_common(1)[0]
         if count * 2 <= len(seen) or len(seen) < MIN_NODES:
@@ -83,16 +86,39 @@ def _cut_off(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Chec
 
 
 def _slow(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckResult]]:
-    """Nodes that are far behind the median of all in an active test."""
+    """Nodes behind the median of all in an active test, or behind the published floor."""
     for test in ACTIVE:
+        slow = set()
+        for node, result in _behind_median(test, reports):
+            slow.add(node)
+            yield node, result
+        for node, report in reports.items():
+            too_little = _below_floor(test.name, report)
+            if too_little is not None and node not in slow:
+                yield node, too_little
+
+
+def _below_floor(test: str, report: NodeReport) -> CheckResult | None:
+    least = floor(test, _facts(report))
+    rate = next((result.value for result in report.results if result.check == test), None)
+    if least is None or rate is None or rate >= least:
+        return None
+    text = f"{rate:.3g}, below the floor of {least:.3g} for {_facts(report)[MODEL]}"
+    return _result(test, Outcome.FAIL_NODE, text, Fault.SLOW)
+
+
+def _behind_median(
+    test: Check, reports: Mapping[str, NodeReport]
+) -> Iterator[tuple[str, CheckResult]]:
+    if test.of_median is not None:
         rates = {
             node: result.value
             for node, report in reports.items()
             for result in report.results
             if result.check == test.name and result.value is not None
         }
-        if len(rates) < MIN_NODES or test.of_median is None:
-            continue
+        if len(rates) < MIN_NODES:
+            return
         usual = median(rates.values())
         for node, rate in rates.items():
             if rate < test.of_median * usual:

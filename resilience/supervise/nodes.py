@@ -63,7 +63,7 @@ async def put_to_work(
 ) -> NodesProbed:
     """All checks and active tests on suspects; a node that cannot be tested has not failed."""
     out_dir = RunFolder(config.run_dir).attempt(allocation.attempt) / "tests"
-    reports = await _examine(config, cluster, nodes, nodes, out_dir)
+    reports = compare(await _examine(config, cluster, nodes, nodes, out_dir))
     failed = dict(judge(reports, "warn").bad)
     answered = tuple(node for node in nodes if node not in failed)
     return NodesProbed(answered=answered, silent={}, failed=failed)

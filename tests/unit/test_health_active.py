@@ -5,13 +5,26 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from relight.resilience.config import RunConfig
-from relight.resilience.health.active import disk_rate, gpu_copy, gpu_product, memory_rate, product
+from relight.resilience.health.active import (
+    boards,
+    disk_rate,
+    gpu_copy,
+    gpu_memory,
+    gpu_peers,
+    gpu_product,
+    gpu_sum,
+    memory_rate,
+    product,
+)
+from relight.resilience.health.active.boards import BOARDS, MODEL
+from relight.resilience.health.active.floors import DATA_SHEETS, SHARES, floor
 from relight.resilience.health.active.gpu_product import PRODUCT, product_on
 from relight.resilience.health.catalogue import ACTIVE
 from relight.resilience.health.check import Candidate, Check
@@ -78,12 +91,138 @@ def test_a_disk_that_fails(candidate: Candidate, monkeypatch: pytest.MonkeyPatch
     assert disk_rate.CHECK.run(candidate).outcome is Outcome.FAIL_NODE
 
 
-@pytest.mark.parametrize("subject", [gpu_product, gpu_copy])
+ON_BOARDS = (gpu_product, gpu_memory, gpu_copy, gpu_peers, gpu_sum)
+
+
+@pytest.mark.parametrize("subject", ON_BOARDS)
 def test_without_a_gpu_nothing_is_judged(candidate: Candidate, subject: object) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     check: Check = subject.CHECK  # type: ignore[attr-defined]
     assert "not judged" in check.run(candidate).evidence
+
+
+@pytest.fixture
+def two_boards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor stands for both; NCCL's part is done by hand."""
+
+    def add(parts: Sequence[torch.Tensor], sums: Sequence[torch.Tensor]) -> None:
+        for total in sums:
+            total.copy_(torch.stack(list(parts)).sum(0))
+
+    monkeypatch.setattr(boards, "find_boards", lambda: [torch.device("cpu")] * 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _board: "NVIDIA H200")
+    monkeypatch.setattr(gpu_sum, "all_reduce", add)
+    monkeypatch.setattr(gpu_product, "SIZE", 64)
+    monkeypatch.setattr(gpu_sum, "NUMBERS", 1024)
+    for subject in (gpu_memory, gpu_copy, gpu_peers):
+        monkeypatch.setattr(subject, "ARRAY_BYTES", 1024**2)
+
+
+@pytest.mark.usefixtures("two_boards")
+@pytest.mark.parametrize("subject", ON_BOARDS)
+def test_good_boards(candidate: Candidate, subject: object) -> None:
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    finding = check.run(candidate)
+    assert finding.outcome is Outcome.PASS
+    assert finding.value is not None
+    assert finding.value > 0
+    if subject is gpu_product:
+        assert (finding.facts[MODEL], finding.facts[BOARDS]) == ("NVIDIA H200", "2")
+
+
+@pytest.mark.usefixtures("two_boards")
+@pytest.mark.parametrize("subject", [gpu_memory, gpu_peers])
+def test_boards_that_copy_wrongly(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, subject: object
+) -> None:
+    monkeypatch.setattr(torch, "equal", lambda _one, _other: False)
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    finding = check.run(candidate)
+    assert (finding.outcome, finding.fault) == (Outcome.FAIL_NODE, Fault.HARDWARE)
+
+
+@pytest.mark.usefixtures("two_boards")
+def test_boards_that_add_up_wrongly(candidate: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_sum, "all_reduce", lambda _parts, sums: sums[1].fill_(2.5))
+    finding = gpu_sum.CHECK.run(candidate)
+    assert (finding.outcome, finding.fault) == (Outcome.FAIL_NODE, Fault.HARDWARE)
+    assert finding.evidence == "the sum of all GPUs is wrong on GPU 0, 1"
+
+
+@pytest.mark.usefixtures("two_boards")
+def test_boards_that_multiply_to_other_bits(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([(7, 1.0), (8, 1.0)])
+    monkeypatch.setattr(gpu_product, "product_on", lambda *_: next(answers))
+    finding = gpu_product.CHECK.run(candidate)
+    assert (finding.outcome, finding.fault) == (Outcome.FAIL_NODE, Fault.HARDWARE)
+
+
+@pytest.mark.parametrize("subject", [gpu_peers, gpu_sum])
+def test_one_board_has_no_peer(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, subject: object
+) -> None:
+    monkeypatch.setattr(boards, "find_boards", lambda: [torch.device("cpu")])
+    check: Check = subject.CHECK  # type: ignore[attr-defined]
+    assert "not judged: 1 GPU, 2 are needed" in check.run(candidate).evidence
+
+
+def test_floors_are_below_what_sound_boards_were_seen_to_reach() -> None:
+    """Rates that others published: MAMF, gpu-fryer, DCGM's measured floors, Azure, OCI."""
+    sound = {
+        "NVIDIA A100-SXM4-80GB": (271, 1173, 21, 185),
+        "NVIDIA H100 80GB HBM3": (730, 1905, 48, 440),
+        "NVIDIA H200": (794, 2333, 48, 431),
+    }
+    for model, (product_, memory_, copy, total) in sound.items():
+        facts = {MODEL: model, BOARDS: "8"}
+        rates = {"gpu_product": product_, "gpu_memory": memory_, "gpu_copy": copy, "gpu_sum": total}
+        for test, rate in rates.items():
+            least = floor(test, facts)
+            assert least is not None
+            assert 0.4 * rate < least < rate, (model, test, least)
+
+
+def test_where_no_floor_is_published_nothing_is_judged() -> None:
+    h200 = {MODEL: "NVIDIA H200", BOARDS: "8"}
+    assert floor("product", h200) is None
+    assert floor("gpu_product", {MODEL: "NVIDIA H200 MIG 1g.18gb", BOARDS: "1"}) is None
+    assert floor("gpu_product", {MODEL: "NVIDIA GeForce RTX 3090", BOARDS: "8"}) is None
+    assert floor("gpu_product", {}) is None
+    assert floor("gpu_sum", {**h200, BOARDS: "4"}) is None
+    assert floor("gpu_sum", {MODEL: "NVIDIA H100 PCIe", BOARDS: "8"}) is None
+    assert set(SHARES) <= {test.name for test in ACTIVE}
+    assert all(sheet.memory_gb_s > 0 for sheet in DATA_SHEETS.values())
+
+
+def on_h200(check: str, **values: float) -> dict[str, NodeReport | None]:
+    facts = {MODEL: "NVIDIA H200", BOARDS: "8"}
+    return {
+        node: report
+        and dataclasses.replace(
+            report, results=(dataclasses.replace(report.results[0], facts=facts),)
+        )
+        for node, report in reports(check, **values).items()
+    }
+
+
+def test_the_floor_judges_what_is_slow_everywhere() -> None:
+    judged = compare(on_h200("gpu_memory", n1=2000.0))
+    text = "2e+03, below the floor of 2.16e+03 for NVIDIA H200"
+    assert accused(judged) == {"n1": (text, Fault.SLOW)}
+    assert set(accused(compare(on_h200("gpu_memory", n1=2000, n2=2001, n3=2002)))) == {
+        *("n1", "n2", "n3")
+    }
+
+
+def test_the_median_judges_first() -> None:
+    judged = compare(on_h200("gpu_memory", n1=4000.0, n2=4001.0, n3=2000.0))
+    assert accused(judged) == {"n3": ("2e+03, 50% of the nodes' median", Fault.SLOW)}
+    slow = judged["n3"]
+    assert slow is not None
+    assert len(slow.results) == 2, "it is said once"
 
 
 def test_the_product_of_boards_is_the_same_each_time() -> None:
