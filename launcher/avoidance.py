@@ -8,7 +8,7 @@ job would wait for ever.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,9 +26,10 @@ MOST_OF_PARTITION: Final = 4  # one in this many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Avoidance:
-    """``spec`` excludes ``nodes`` too; ``notes`` tell the user what was done and what was not."""
+    """``exclude`` is the whole list for sbatch, the user's own nodes included; None leaves it as it
+    is. ``notes`` tell the user what was done and what was not."""
 
-    spec: JobSpec
+    exclude: str | None = None
     nodes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -41,34 +42,44 @@ class Choice:
     kept: tuple[Standing, ...]
 
 
-def avoid_known_bad(spec: JobSpec) -> Avoidance:
-    """The spec with the ledger's nodes excluded; asks Slurm only when the ledger holds any.
+def avoid_known_bad(spec: JobSpec) -> tuple[JobSpec, Avoidance]:
+    """The spec with the ledger's nodes excluded."""
+    keys = {name.lstrip("-").replace("_", "-"): name for name in spec.sbatch}
+    asked = {name: str(spec.sbatch[key]) for name, key in keys.items()}
+    needed = spec.resources.nodes + spec.resources.spares
+    avoidance = avoidance_of(asked, spec.resources.partition, needed)
+    if avoidance.exclude is None:
+        return spec, avoidance
+    options = {**spec.sbatch, keys.get("exclude", "exclude"): avoidance.exclude}
+    return spec.model_copy(update={"sbatch": options}), avoidance
+
+
+def avoidance_of(asked: Mapping[str, str], partition_name: str | None, needed: int) -> Avoidance:
+    """What a job with these sbatch options should exclude; asks Slurm only when the ledger holds
+    any node. ``needed`` nodes must be left.
 
     A Slurm that does not answer costs the exclusion, never the submission.
     """
     accused = [one for one in standings(default_ledger().records(), time.time()) if one.avoided]
     if not accused:
-        return Avoidance(spec=spec)
-    keys = {name.lstrip("-").replace("_", "-"): name for name in spec.sbatch}
-    asked = {name: str(spec.sbatch[keys[name]]) for name in ("exclude", "nodelist") if name in keys}
+        return Avoidance()
     try:
-        lists = {name: _expand(name, value) for name, value in asked.items()}
-        partition = _partition(SlurmClient(timeout_s=2.0, pauses_s=()), spec.resources.partition)
+        lists = {
+            name: _expand(name, asked[name]) for name in ("exclude", "nodelist") if name in asked
+        }
+        partition = _partition(SlurmClient(timeout_s=2.0, pauses_s=()), partition_name)
     except RelightError as error:
-        return Avoidance(spec=spec, notes=(f"known bad nodes are not excluded: {error}",))
+        return Avoidance(notes=(f"known bad nodes are not excluded: {error}",))
     choice = choose(
         [one for one in accused if (one.cluster, one.node) in partition],
         {node for (_, node), state in partition.items() if can_be_allocated(state)},
         excluded=lists.get("exclude", ()),
         required=lists.get("nodelist", ()),
-        needed=spec.resources.nodes + spec.resources.spares,
+        needed=needed,
     )
     names = tuple(one.node for one in choice.avoided)
-    if names:
-        merged = ",".join(filter(None, (asked.get("exclude"), *names)))
-        options = {**spec.sbatch, keys.get("exclude", "exclude"): merged}
-        spec = spec.model_copy(update={"sbatch": options})
-    return Avoidance(spec=spec, nodes=names, notes=_notes(choice))
+    exclude = ",".join(filter(None, (asked.get("exclude"), *names))) if names else None
+    return Avoidance(exclude=exclude, nodes=names, notes=_notes(choice))
 
 
 def choose(

@@ -55,6 +55,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         name=spec.name,
         run_dir=run_dir,
         command=tuple(spec.command),
+        resume=tuple(spec.resume or ()),
         working_dir=_working_dir(spec, submitter, run_dir),
         nodes=resources.nodes,
         spares=resources.spares,
@@ -73,6 +74,8 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             drill=checkpoint.drill,
             lead_s=spec.lead_s,
             staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
+            signal=checkpoint.signal,
+            done=checkpoint.done,
         ),
         restart=RestartConfig(
             mode=restart.mode,

@@ -165,6 +165,7 @@ _VARIABLES: Final = {
     "SBATCH_JOB_NAME": "job-name",
     "SBATCH_NO_REQUEUE": "no-requeue",
     "SBATCH_OPEN_MODE": "open-mode",
+    "SBATCH_PARTITION": "partition",
     "SBATCH_REQUEUE": "requeue",
     "SBATCH_SIGNAL": "signal",
 }

@@ -31,6 +31,16 @@ class SbatchPlan:
     words: tuple[str, ...]
     user_script: str
 
+    def excluding(self, nodes: str) -> SbatchPlan:
+        """The same with another list of nodes to exclude: the last word on it counts."""
+        return replace(self, words=(*self.words, f"--exclude={nodes}"))
+
+
+def least_nodes(options: Mapping[str, str | None]) -> int:
+    """How many nodes the job needs: of ``2-4`` two; one where it is for Slurm to say."""
+    match = re.match(r"\d+", options.get("nodes") or "")
+    return int(match[0]) if match else 1
+
 
 def options_of(call: SbatchCall, text: str, env: Mapping[str, str]) -> dict[str, str | None]:
     """All options of the job: the command line wins over ``SBATCH_*``, and that over the script.

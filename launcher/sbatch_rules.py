@@ -16,7 +16,8 @@ from .spec_file import build_spec
 from .yaml_lines import Path, YamlFault, read_yaml
 
 # sbatch's options say the rest of a spec, or it has no meaning for a script.
-_ALLOWED: Final = ("env", "health", "restart", "run_dir", "secrets")
+_ALLOWED: Final = ("checkpoint", "env", "health", "restart", "resume", "run_dir", "secrets")
+_OF_CHECKPOINT: Final = ("done", "lead", "signal")  # the rest is for those who let us save
 
 
 def config_of_lines(
@@ -64,6 +65,11 @@ def _leaves(line: Line) -> Iterable[tuple[tuple[str, ...], object]]:
             raise ValueError(
                 f"{path[0]!r} cannot be given in a script; {', '.join(_ALLOWED)} can, and #SBATCH "
                 "lines say the rest"
+            )
+        if path[0] == "checkpoint" and path[1:2] and path[1] not in _OF_CHECKPOINT:
+            raise ValueError(
+                f"{'.'.join(path)!r} has no meaning for a script, which saves by itself; "
+                f"checkpoint.{', checkpoint.'.join(_OF_CHECKPOINT)} have"
             )
         yield path, item
 

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from relight.resilience.config import OnDegrade, OnUnknown, RestartMode
+from relight.resilience.messages import PASSED_ON
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
 from .units import check_interval, parse_bytes, parse_duration, parse_every
@@ -69,6 +70,8 @@ def _interval(value: object) -> str:
 def _word(value: object) -> str:
     """Text, or a whole number written without quotes; other YAML values lose their spelling."""
     if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError(f"{value!r} holds a NUL byte, which no program can be given")
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -91,6 +94,13 @@ def _command(value: object) -> list[str]:
     return words
 
 
+def _signal(value: object) -> str:
+    name = "SIG" + _text(value).upper().removeprefix("SIG")
+    if name not in PASSED_ON:
+        raise ValueError(f"{value!r} is no signal that can be sent; write for example USR1")
+    return name
+
+
 def _lines(value: object) -> list[str]:
     return [_one_line(line) for line in (value if isinstance(value, list) else [value])]
 
@@ -111,6 +121,7 @@ Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
+SignalName = Annotated[str, BeforeValidator(_signal)]
 Lines = Annotated[
     list[str],
     BeforeValidator(_lines),
@@ -172,6 +183,8 @@ class Checkpoint(_Section):
     lead: Seconds | None = None
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3
+    signal: SignalName | None = None
+    done: Line | None = None
 
 
 class RestartRules(_Section):
@@ -217,6 +230,7 @@ class JobSpec(_Section):
     name: Name = "job"
     include: Lines = []
     command: Command
+    resume: Command | None = None
     resources: Resources = Resources()
     sbatch: Annotated[dict[str, Line | Literal[True]], AfterValidator(check_sbatch)] = {}
     setup: list[str] = []

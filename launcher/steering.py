@@ -28,11 +28,13 @@ from .presence import queued_jobs, read_facts
 from .queue import Queue
 from .runs import StoredRun
 from .status import Presence, RunFacts, status
-from .waiting import HELD_BY_USER
+from .waiting import BEGIN_TIME, HELD_BY_USER
 from .watch import JournalTail
 
 ANSWER_LIMIT_S: Final = 60.0
+OWN_SAVE_LIMIT_S: Final = 900.0
 HOLD_LIMIT_S: Final = 60.0
+_REVOKED_S: Final = 2.0
 _TICK_S: Final = 0.2
 _LOOK_S: Final = 2.0  # between two questions to Slurm
 _OVER: Final = frozenset({"RanksStopped", "Finish", "AttemptStarted"})
@@ -50,8 +52,9 @@ class Held:
     waits: bool
 
 
-def save_now(run: StoredRun, limit_s: float = ANSWER_LIMIT_S) -> int:
-    """Lets all ranks save one common step; the step, once its checkpoint is valid.
+def save_now(run: StoredRun, limit_s: float = ANSWER_LIMIT_S) -> int | None:
+    """Lets all ranks save one common step; the step, once its checkpoint is valid. None for a
+    program that saves by itself: it was told to, and has, where that can be seen.
 
     Raises:
         UsageError: the run does not run now.
@@ -59,11 +62,14 @@ def save_now(run: StoredRun, limit_s: float = ANSWER_LIMIT_S) -> int:
     """
     _running(run)
     tail = JournalTail(run.folder)
+    if run.plan.config.checkpoint.done is not None:
+        limit_s = max(limit_s, OWN_SAVE_LIMIT_S)
     step = _answer(run, "checkpoint", (), limit_s).step
+    if step is None:
+        return None
     while True:
         for record in tail.new_records():
             if record.name == "CheckpointCommitted" and record.data.get("step") == step:
-                assert step is not None
                 return step
             if record.name == "SaveFailed":
                 raise NotDone(f"step {step} is not saved: {record.data.get('reason')}")
@@ -73,7 +79,8 @@ def save_now(run: StoredRun, limit_s: float = ANSWER_LIMIT_S) -> int:
 
 
 def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMIT_S) -> None:
-    """Lets all ranks save and start again, without the nodes ``exclude``.
+    """Lets all ranks save and start again, without the nodes ``exclude``; a requeued job that Slurm
+    lets wait may start at once.
 
     A batch script is requeued: Slurm tells it to end as it always does.
 
@@ -81,6 +88,8 @@ def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMI
         UsageError: the run does not run now, or may not leave its nodes.
         NotDone: its supervisor did not answer.
     """
+    if not exclude and _start_now(run):
+        return
     facts = _running(run)
     config = run.plan.config
     if exclude and config.restart.mode == "never" and len(exclude) > config.spares:
@@ -91,6 +100,26 @@ def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMI
     if config.program == "script":
         assert facts.job_id is not None
         SlurmClient().requeue(facts.job_id)
+
+
+def _start_now(run: StoredRun) -> bool:
+    """Whether the run was waiting for the life of a credential to end, which it need not.
+
+    Never within a second of the requeue: seen on 22.05, slurmd then takes the new credential for
+    the revoked one, and the job is lost.
+    """
+    _not_ended(run)
+    if run.plan.cluster == "local":
+        return False
+    client = SlurmClient()
+    jobs = queued_jobs(run, client)
+    waiting = [job.job_id for job in jobs if job.reason == BEGIN_TIME]
+    if not waiting or any(job.state is not JobState.PENDING for job in jobs):
+        return False
+    time.sleep(_REVOKED_S)
+    for job_id in waiting:
+        client.update(job_id, "StartTime", "now")
+    return True
 
 
 def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:

@@ -12,13 +12,15 @@ from typing import Final
 from .clusters.slurm.parse import JobState, QueuedJob
 
 HELD_BY_USER: Final = "JobHeldUser"
+BEGIN_TIME: Final = "BeginTime"
 _SENTENCES: Final[Mapping[str, str]] = {
     "None": "Slurm has not looked at it yet",
     "Priority": "jobs with a higher priority are ahead of it",
     "Resources": "it is next, once enough nodes are free",
     "Dependency": "another job has to end first",
     "DependencyNeverSatisfied": "what it depends on will never come true: cancel it",
-    "BeginTime": "it may not start yet; Slurm lets a requeued job wait for about two minutes",
+    BEGIN_TIME: "it may not start yet; Slurm lets a requeued job wait for about two minutes, "
+    "which `relight restart` ends",
     "JobArrayTaskLimit": "as many tasks of its array run as may at once",
     "JobHeldUser": "it is held; `relight release` lets it go",
     "JobHeldAdmin": "the site's staff holds it: ask them",

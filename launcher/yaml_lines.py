@@ -16,6 +16,7 @@ Path = tuple[str | int, ...]
 Lines = Mapping[Path, int]
 
 MAX_DEPTH: Final = 20
+_GROUPS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 MAX_VALUES: Final = 10_000
 
 
@@ -79,6 +80,8 @@ class _Builder:
             raise YamlFault(line, f"nested more than {MAX_DEPTH} levels deep")
         if len(self.lines) >= MAX_VALUES:
             raise YamlFault(line, f"more than {MAX_VALUES} values")
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in _GROUPS:
+            raise YamlFault(line, f"{node.tag} is not allowed here")
         self.lines.setdefault(path, line)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)

@@ -37,6 +37,8 @@ class CheckpointConfig:
     drill: int = 0  # every so many checkpoints one is read again; 0: none is
     lead_s: float = 60.0  # how long before the time limit the run stops to save
     staging_bytes: int = 8 * 1024**3  # per rank, for saves while steps go on; 0: steps wait
+    signal: str | None = None  # tells a program that saves by itself to do so
+    done: str | None = None  # a pattern of the files that it saves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class RunConfig:
     ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more.
     ``command`` is run once per task, in ``working_dir``, by the rank agent. A ``script`` is run
     once, on the batch host, with the environment, signals and output files of the job itself.
+    ``resume`` is run in its place once it has been started, and has saved where that can be seen.
     ``without_env`` are variables that a script must not find: options of ours have set them.
     ``secret_files`` maps a variable's name to the file whose content it gets at start; the content
     itself is never stored.
@@ -94,6 +97,7 @@ class RunConfig:
     run_dir: Path
     command: tuple[str, ...]
     working_dir: Path
+    resume: tuple[str, ...] = ()
     program: ProgramKind = "ranks"
     nodes: int = 1
     spares: int = 0
@@ -134,6 +138,7 @@ class RunConfig:
             health = dict(_mapping(values.pop("health")))
             health |= {name: _texts(health[name]) for name in ("skip", "mounts") if name in health}
             values["without_env"] = _texts(values.get("without_env", []))
+            values["resume"] = _texts(values.get("resume", []))
             command = values.pop("command")
             return cls(
                 run_dir=Path(str(values.pop("run_dir"))),

@@ -20,5 +20,9 @@ def command(run: str, as_json: bool) -> None:
     step = save_now(stored)
     if as_json:
         click.echo(json.dumps({"run_id": stored.run_id, "step": step}))
-    else:
+    elif step is not None:
         click.echo(f"step {step} is saved")
+    elif stored.plan.config.checkpoint.done is not None:
+        click.echo("the program has saved")
+    else:
+        click.echo(f"the program was sent {stored.plan.config.checkpoint.signal}")

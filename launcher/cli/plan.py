@@ -15,10 +15,11 @@ from .spec_arguments import with_spec
 @click.command("plan")
 @with_spec
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
-def command(spec: Path, sets: tuple[str, ...], as_json: bool) -> None:
+def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Print the script that SPEC would be sent as. Sends and writes nothing."""
-    asked = read_asked(spec, sets)
-    launch = plan(avoid_known_bad(asked.spec).spec, asked.submitter, "slurm")
+    asked = read_asked(path, sets)
+    spec, _ = avoid_known_bad(asked.spec)
+    launch = plan(spec, asked.submitter, "slurm")
     if as_json:
         import json
 

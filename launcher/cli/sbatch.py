@@ -14,6 +14,7 @@ import click
 from relight.errors import RelightError, UsageError
 from relight.resilience.config import RunConfig
 
+from ..avoidance import avoidance_of
 from ..clusters.slurm.sbatch import ask, send
 from ..launch_plan import Submitter
 from ..run_creation import new_run_folder, submitter, write_user_script
@@ -23,6 +24,7 @@ from ..sbatch_plan import (
     SbatchPlan,
     default_config,
     default_restart,
+    least_nodes,
     options_of,
     run_name,
     sbatch_plan,
@@ -87,7 +89,18 @@ def _plan(call: SbatchCall) -> SbatchPlan:
     wanted = options.get("job-name") or job_name
     facts = submitter(run_name(wanted))
     config = _config(options, text, source, facts)
-    return sbatch_plan(call, options, job_name, text, config, facts)
+    plan = sbatch_plan(call, options, job_name, text, config, facts)
+    return plan if ":" in call.words else _without_known_bad(plan, options)
+
+
+def _without_known_bad(plan: SbatchPlan, options: Mapping[str, str | None]) -> SbatchPlan:
+    """With the ledger's nodes excluded; parts of a heterogeneous job have lists of their own."""
+    asked = {name: value for name, value in options.items() if value is not None}
+    avoidance = avoidance_of(asked, asked.get("partition"), least_nodes(options))
+    if "quiet" not in options:
+        for note in avoidance.notes:
+            click.echo(f"relight sbatch: {note}", err=True)
+    return plan if avoidance.exclude is None else plan.excluding(avoidance.exclude)
 
 
 def _config(

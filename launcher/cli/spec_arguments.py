@@ -22,4 +22,6 @@ def with_sets(function: Callable[..., None]) -> Callable[..., None]:
 
 def with_spec(function: Callable[..., None]) -> Callable[..., None]:
     """The spec file, and ``--set``."""
-    return click.argument("spec", type=click.Path(path_type=Path))(with_sets(function))
+    return click.argument("path", metavar="SPEC", type=click.Path(path_type=Path))(
+        with_sets(function)
+    )

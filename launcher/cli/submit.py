@@ -18,14 +18,14 @@ from .spec_arguments import with_spec
 @click.command("submit")
 @with_spec
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(spec: Path, sets: tuple[str, ...], as_json: bool) -> None:
+def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Submit the job that SPEC describes to Slurm."""
     from ..clusters.slurm.submit import submit
     from ..site import warnings
 
-    asked = read_asked(spec, sets)
-    avoidance = avoid_known_bad(asked.spec)
-    launch = plan(avoidance.spec, asked.submitter, "slurm")
+    asked = read_asked(path, sets)
+    spec, avoidance = avoid_known_bad(asked.spec)
+    launch = plan(spec, asked.submitter, "slurm")
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         job_id = submit(launch)
         submitted_job(folder).write_text(job_id + "\n")

@@ -1,8 +1,9 @@
-"""The first lines of a supervisor: its log, how many nodes there are, the limits it decides by."""
+"""The first lines of a supervisor: its log, its limits, and whether there is anything to do."""
 
 from __future__ import annotations
 
 import logging
+import resource
 import sys
 from dataclasses import replace
 
@@ -10,7 +11,8 @@ from ..config import RunConfig
 from ..decide.policy import Policy
 from ..decide.rules import Rule
 from ..run_folder import RunFolder
-from .cluster import Allocation
+from .cluster import Allocation, Cluster
+from .journal import read_journals
 
 
 def begin(config: RunConfig, allocation: Allocation) -> RunConfig:
@@ -40,6 +42,22 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
         walltime_s=config.restart.walltime_s,
         rules=rules,
     )
+
+
+def decided_before(config: RunConfig, cluster: Cluster) -> int | None:
+    """The exit code of this attempt when an earlier life decided it: a decision is made once."""
+    attempt = cluster.allocation().attempt
+    for record in read_journals(RunFolder(config.run_dir).journals):
+        code = record.data.get("exit_code")
+        if (record.attempt, record.name) == (attempt, "Finish") and isinstance(code, int):
+            return code
+    return None
+
+
+def allow_many_connections() -> None:
+    """Every agent is a connection; the usual soft limit of 1024 files would end it there."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _log_handler(config: RunConfig, allocation: Allocation) -> logging.Handler:

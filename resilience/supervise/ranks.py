@@ -24,6 +24,7 @@ from ..worker.program import tail
 from . import processes, script
 from .channel import AgentLine, Channel
 from .cluster import Allocation, Cluster, StepRequest
+from .own_saves import command_of
 from .rendezvous import Rendezvous
 
 CONNECT_LIMIT_S: Final = 60.0
@@ -63,6 +64,7 @@ class Ranks:
         self._alive: dict[int, str] = {}
         self._stopping = False
         self.generation = 0
+        self.started_before = False  # in this attempt, or an earlier one
 
     @property
     def alive(self) -> frozenset[int]:
@@ -210,9 +212,12 @@ class Ranks:
         return StartFailed(generation=self.generation, missing=missing, detail=detail)
 
     def _launch(self, rendezvous: Rendezvous) -> None:
+        argv = command_of(self._config, started_before=self.started_before)
+        self.started_before = True
         if self._config.program == "script":
             self._alive[0] = self._allocation.batch_node
-            self.tell(script.start_order(self._config, rendezvous.attempt, rendezvous.generation))
+            attempt, generation = rendezvous.attempt, rendezvous.generation
+            self.tell(script.start_order(self._config, argv, attempt, generation))
             return
         for task, line in sorted(self._channel.lines.items()):
             log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, task)
@@ -221,7 +226,7 @@ class Ranks:
                 {
                     "type": "start",
                     "generation": rendezvous.generation,
-                    "argv": list(self._config.command),
+                    "argv": list(argv),
                     "cwd": str(self._config.working_dir),
                     "env": rendezvous.environment(self._config, task),
                     "secret_files": dict(self._config.secret_files),
@@ -257,10 +262,11 @@ class Ranks:
         self._report_if_empty()
 
     def terminate(self) -> None:
-        """Send SIGTERM to programs that do not speak the protocol."""
+        """Tell programs that do not speak the protocol to save, or to end."""
         if self._config.program == "script":
             return  # Slurm has sent it one
-        self.tell({"type": "stop", "generation": self.generation, "signal": "SIGTERM"})
+        name = self._config.checkpoint.signal or "SIGTERM"
+        self.tell({"type": "stop", "generation": self.generation, "signal": name})
 
     def tell(self, message: Message) -> None:
         """A message to every agent."""

@@ -49,7 +49,8 @@ class ReasonsToStop:
     """Reports StopRequested by ``emit``.
 
     ``can_save`` says whether the program would save if it were asked; ``time_needed_s`` is what a
-    save would take now. A batch script is not stopped by us: warnings reach it as Slurm sends them,
+    save would take now; ``on_warning`` hears that the job of a batch script will end, and by which
+    signal. A batch script is not stopped by us: warnings reach it as Slurm sends them,
     and what it makes of them is its own business until Slurm ends the job.
     """
 
@@ -60,11 +61,14 @@ class ReasonsToStop:
         emit: Callable[[Event], None],
         can_save: Callable[[], bool],
         time_needed_s: Callable[[], float],
+        on_warning: Callable[[str], None],
     ) -> None:
         self._script = config.program == "script"
         self._least_lead_s = config.checkpoint.lead_s
         self._can_save = can_save
         self._time_needed_s = time_needed_s
+        self._on_warning = on_warning
+        self._begun = time.time()
         self._cancelled = RunFolder(config.run_dir).cancelled
         self._held = RunFolder(config.run_dir).held
         self._cluster = cluster
@@ -76,6 +80,9 @@ class ReasonsToStop:
 
     @property
     def _lead_s(self) -> float:
+        if self._script:  # whose time limit was for sbatch to say: never from the beginning
+            granted_s = (self._end_time or self._begun) - self._begun
+            return min(self._least_lead_s, granted_s / 4)
         return max(self._least_lead_s, _MARGIN_S + self._time_needed_s())
 
     @property
@@ -128,7 +135,7 @@ class ReasonsToStop:
         if notice.cause is StopCause.SIGNALLED and not self._can_save():
             _log.info("%s: %s; nothing is done about it", signal_name, notice.evidence)
         elif self._script and notice.warning:
-            self._warning = notice
+            self._warn(notice, signal_name)
         elif not self._too_early(notice):
             self._emit(_stop(notice, signal_name))
         return notice.cause
@@ -148,8 +155,10 @@ class ReasonsToStop:
             return
         if self._cancelled.exists():
             self._emit(cancelled(time.time()))
-        elif known is not None or self._script:
+        elif known is not None:
             return
+        elif self._script:
+            await self._look_for_limit_of_script()
         elif self._held.exists() and phase not in _CANNOT_LEAVE:
             can_save = self._can_save()
             self._emit(stop_by_user(StopCause.HELD, "relight hold was called", can_save=can_save))
@@ -157,6 +166,22 @@ class ReasonsToStop:
             await asyncio.to_thread(self.read_end_time)  # it may have been extended
             if self._limit_is_near():
                 self._emit(self._time_limit())
+
+    async def _look_for_limit_of_script(self) -> None:
+        if self._warning is None and self._limit_is_near():
+            await asyncio.to_thread(self.read_end_time)
+            if self._limit_is_near():
+                evidence = "the time limit is near"
+                cause = StopCause.TIME_LIMIT
+                notice = StopNotice(
+                    cause=cause, kill_at=self._end_time, evidence=evidence, warning=True
+                )
+                self._warn(notice, "")
+
+    def _warn(self, notice: StopNotice, signal_name: str) -> None:
+        if self._warning is None:
+            self._on_warning(signal_name)
+        self._warning = notice
 
     def _limit_is_near(self) -> bool:
         return self._end_time is not None and time.time() >= self._end_time - self._lead_s

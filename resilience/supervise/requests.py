@@ -7,6 +7,7 @@ is written again before it was taken is still one request.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,17 +15,19 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from ..config import RunConfig
 from ..decide.causes import StopCause
 from ..decide.events import Event, NodesRejected
 from ..decide.state import Phase
 from ..run_folder import RunFolder
+from .own_saves import saved_files
 from .ranks import Ranks
 from .reasons_to_stop import stop_by_user
 from .saves import Saves
 
+_LOOK_S: Final = 0.5
 What = Literal["checkpoint", "restart"]
 
 
@@ -84,6 +87,7 @@ class Requests:
         emit: Callable[[Event], None],
         spawn: Callable[[Coroutine[object, object, None]], object],
     ) -> None:
+        self._config = config
         self._script = config.program == "script"
         self._folder = RunFolder(config.run_dir)
         self._ranks = ranks
@@ -96,8 +100,10 @@ class Requests:
         if not self._folder.requests.is_dir():
             return
         if phase is Phase.RUNNING and self._wanted("checkpoint"):
-            if self._script:
-                refused = "a batch script saves by itself"
+            if not self._saves.speaking and self._config.checkpoint.signal is not None:
+                self._spawn(self._save_itself(self._take("checkpoint")))
+            elif self._script:
+                refused = "the script does not say how it is told to save: see checkpoint.signal"
                 self._answer("checkpoint", self._take("checkpoint"), refused=refused)
             elif self._saves.can_be_ordered:
                 self._spawn(self._save(self._take("checkpoint")))
@@ -108,6 +114,15 @@ class Requests:
         step = await self._saves.order_save(self._ranks.alive)
         refused = None if step is not None else "not all ranks answered; the run goes on"
         self._answer("checkpoint", request, step=step, refused=refused)
+
+    async def _save_itself(self, request: Request) -> None:
+        """Tell the program, and wait for a file of its own where there is a pattern of them."""
+        before = saved_files(self._config)
+        signal_ = {"type": "signal", "signal": self._config.checkpoint.signal}
+        self._ranks.tell(signal_)
+        while self._config.checkpoint.done is not None and saved_files(self._config) == before:
+            await asyncio.sleep(_LOOK_S)
+        self._answer("checkpoint", request)
 
     def _restart(self, request: Request) -> None:
         """Before ranks run, and for a script, which Slurm requeues, nodes are all there is."""

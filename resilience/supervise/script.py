@@ -38,12 +38,12 @@ def agent_command(allocation: Allocation, port: int, env: Mapping[str, str]) -> 
     return Command(argv, {**initial_environment(), **env, **place})
 
 
-def start_order(config: RunConfig, attempt: str, generation: int) -> Message:
+def start_order(config: RunConfig, argv: tuple[str, ...], attempt: str, generation: int) -> Message:
     """The order that starts the script. Nothing of relight's world gets into its environment."""
     return {
         "type": "start",
         "generation": generation,
-        "argv": list(config.command),
+        "argv": list(argv),
         "cwd": str(config.working_dir),
         "env": {**config.env, "RELIGHT_RUN_ID": config.run_id, "RELIGHT_ATTEMPT": attempt},
         "without_env": list(config.without_env),
@@ -64,10 +64,12 @@ class Script:
 
     def __init__(
         self,
+        config: RunConfig,
         reasons: ReasonsToStop,
         tell: Callable[[Message], None],
         report: Callable[[Event], None],
     ) -> None:
+        self._save_signal = config.checkpoint.signal
         self._reasons = reasons
         self._tell = tell
         self._report = report
@@ -76,6 +78,11 @@ class Script:
 
     def heard_by_agent(self, name: str) -> None:
         self._heard[name] = time.monotonic()
+
+    def warned(self, name: str) -> None:
+        """The job will end: let the script save, unless it has just heard that very signal."""
+        if self._save_signal is not None and self._save_signal != name:
+            self._tell({"type": "signal", "signal": self._save_signal})
 
     async def pass_on(self, name: str) -> None:
         """Wait for the agent's word, then act in Slurm's place if there is none."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import signal
 import time
 from collections.abc import Coroutine, Mapping
@@ -36,7 +35,8 @@ from ..decide.replay import replay
 from ..decide.state import Phase, State
 from ..messages import Message, number
 from ..run_folder import RunFolder
-from .begin import begin, policy_of
+from . import ear
+from .begin import allow_many_connections, begin, decided_before, policy_of
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .drill import Drill
@@ -71,31 +71,15 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
     if ended is not None:
         _log.info("the run has ended before (%s): nothing to do", ended.state)
         return ended.exit_code
-    decided = _decided_before(config, cluster)
+    decided = decided_before(config, cluster)
     if decided is not None:
         _log.info("the last life of this supervisor had come to its end: exit code %d", decided)
         return decided
     if life == 1:  # whoever let this job start has the last word
         RunFolder(config.run_dir).held.unlink(missing_ok=True)
     if config.program == "ranks":  # a script has one agent, and finds the limits as they were
-        _allow_many_connections()
+        allow_many_connections()
     return asyncio.run(Supervisor(config, cluster, life).run())
-
-
-def _decided_before(config: RunConfig, cluster: Cluster) -> int | None:
-    """The exit code of this attempt when an earlier life decided it: a decision is made once."""
-    attempt = cluster.allocation().attempt
-    for record in read_journals(RunFolder(config.run_dir).journals):
-        code = record.data.get("exit_code")
-        if (record.attempt, record.name) == (attempt, "Finish") and isinstance(code, int):
-            return code
-    return None
-
-
-def _allow_many_connections() -> None:
-    """Every agent is a connection; the usual soft limit of 1024 files would end it there."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Supervisor:
@@ -127,9 +111,15 @@ class Supervisor:
             self._on_word,
             lambda name: self._on_signal(name, to_supervisor=False),
         )
+        self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._pace = Pace(config.restart, config.world_size)
         self._reasons = ReasonsToStop(
-            config, cluster, self._emit, lambda: bool(self._saves.speaking), self._time_needed_s
+            config,
+            cluster,
+            self._emit,
+            lambda: bool(self._saves.speaking),
+            self._time_needed_s,
+            lambda name: self._script.warned(name),
         )
         self._orders = Orders(
             config,
@@ -153,7 +143,7 @@ class Supervisor:
             lambda: self._state.generation,
             lambda: bool(self._ranks.alive) and self._ranks.alive <= self._saves.steps.keys(),
         )
-        self._script = Script(self._reasons, self._ranks.tell, self._events.put_nowait)
+        self._script = Script(config, self._reasons, self._ranks.tell, self._events.put_nowait)
         self._is_script = config.program == "script"
 
     async def run(self) -> int:
@@ -168,6 +158,10 @@ class Supervisor:
         await self._ranks.open()
         self._spawn(self._tick())
         self._spawn(self._watch.run())
+        if self._is_script and self._config.checkpoint.signal is not None:
+            log = self._folder.attempt(self._allocation.attempt) / "ear.log"
+            heard = partial(self._ask_why, "SIGTERM to steps")
+            self._spawn(ear.listen(self._cluster, self._allocation, log, heard))
         self._emit(await asyncio.to_thread(self._attempt_started))
         try:
             while True:
@@ -333,7 +327,10 @@ class Supervisor:
         if self._is_script:
             self._spawn(self._script.pass_on(name))
         if name != "SIGCONT":
-            self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
+            self._ask_why(name, to_supervisor=to_supervisor)
+
+    def _ask_why(self, name: str, *, to_supervisor: bool = False) -> None:
+        self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
 
     async def _tick(self) -> None:
         """What happens because time passes."""

@@ -251,6 +251,19 @@ def test_hold_and_release_of_a_job_that_waits(relight: Relight, tmp_path: Path, 
     assert not (Path(answer["run_dir"]) / "HELD").exists()
 
 
+def test_restart_ends_the_wait_of_a_requeued_job(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    (fake / "squeue.out").write_text("42|COMPLETING|BeginTime\n")
+    assert "does not run now" in relight("restart", answer["run_id"]).stderr, "it is too early"
+    (fake / "squeue.out").write_text("42|PENDING|BeginTime\n")
+    assert relight("restart", answer["run_id"]).returncode == 0
+    (asked,) = [line for line in (fake / "calls").read_text().splitlines() if "Start" in line]
+    assert asked == "scontrol\tupdate\tJobId=42\tStartTime=now"
+
+
 def test_cancel_without_an_answer_keeps_the_mark(
     relight: Relight, tmp_path: Path, fake: Path
 ) -> None:

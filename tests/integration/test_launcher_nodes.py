@@ -185,3 +185,24 @@ def test_what_was_predicted_is_shown(relight: Relight, tmp_path: Path) -> None:
     assert "links gone down: seen 1 times, right 1 times, 2.0 h before (median)" in said
     (answer,) = json.loads(relight("nodes", "show", "n4", "--json").stdout)
     assert answer["predicted"][0]["counter"] == "links gone down"
+
+
+@pytest.mark.parametrize(
+    ("words", "excluded"),
+    [
+        (("-N2", "--exclude=n1"), "--exclude=n1,n4"),
+        (("-N2",), "--exclude=n4"),
+        (("-N2", "-w", "n4"), None),
+        (("-N6",), None),
+    ],
+)
+def test_sbatch_avoids_it_too(
+    relight: Relight, tmp_path: Path, words: tuple[str, ...], excluded: str | None
+) -> None:
+    accuse(tmp_path)
+    (tmp_path / "job.sh").write_text("#!/bin/sh\ntrue\n")
+    done = relight("sbatch", "--relight-dry-run", *words, str(tmp_path / "job.sh"))
+    sent = done.stdout.splitlines()[0].split()[1:-1]
+    found = [word for word in sent if "exclude" in word]
+    assert found[-1:] == ([] if excluded is None else [excluded])
+    assert ("avoiding n4" in done.stderr) is (excluded is not None)

@@ -110,6 +110,14 @@ def rules(*lines: str) -> RunConfig:
     return config_of_lines(numbered, "job.sh", default_restart({}), FACTS)
 
 
+def test_how_a_script_saves_and_resumes() -> None:
+    config = rules(
+        "resume: ./continue.sh --fast", "checkpoint.signal: usr1", "checkpoint.done: 'out/*.rst'"
+    )
+    assert config.resume == ("./continue.sh", "--fast")
+    assert (config.checkpoint.signal, config.checkpoint.done) == ("SIGUSR1", "out/*.rst")
+
+
 def test_relight_lines_are_a_part_of_the_spec() -> None:
     config = rules("restart.failures: 3", "health: {preflight: off}", "env.A_B: c")
     assert config.restart.failures == 3
@@ -121,6 +129,9 @@ def test_relight_lines_are_a_part_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        (["checkpoint.interval: 10 steps"], "'checkpoint.interval' has no meaning for a script"),
+        (["checkpoint: {signal: KILL}"], "job.sh:2: checkpoint.signal: 'KILL' is no signal"),
+        (["resume: cd x && y"], "job.sh:2: resume: the command is not run by a shell"),
         (["restart.falures: 3"], "job.sh:2: unknown key 'restart.falures'; did you mean"),
         (["env.A: b", "restart.failures: x"], "job.sh:3: restart.failures: 'x' is not a whole"),
         (["resources: {nodes: 3}"], "job.sh:2: 'resources' cannot be given in a script"),
