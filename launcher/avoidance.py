@@ -46,7 +46,7 @@ def avoid_known_bad(spec: JobSpec) -> tuple[JobSpec, Avoidance]:
     """The spec with the ledger's nodes excluded."""
     keys = {name.lstrip("-").replace("_", "-"): name for name in spec.sbatch}
     asked = {name: str(spec.sbatch[key]) for name, key in keys.items()}
-    needed = spec.resources.nodes + spec.resources.spares
+    needed = spec.resources.least_nodes or spec.resources.most_nodes + spec.resources.spares
     avoidance = avoidance_of(asked, spec.resources.partition, needed)
     if avoidance.exclude is None:
         return spec, avoidance

@@ -57,7 +57,8 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         command=tuple(spec.command),
         resume=tuple(spec.resume or ()),
         working_dir=_working_dir(spec, submitter, run_dir),
-        nodes=resources.nodes,
+        nodes=resources.most_nodes,
+        min_nodes=resources.least_nodes,
         spares=resources.spares,
         tasks_per_node=resources.tasks_per_node,
         cpus_per_task=resources.cpus_per_task,
@@ -140,7 +141,7 @@ def _sbatch_options(spec: JobSpec, config: RunConfig) -> tuple[SbatchOption, ...
     attempts = str(RunFolder(config.run_dir).attempts).replace("%", "%%")
     values: dict[str, str | None] = {
         "job-name": config.run_id,
-        "nodes": str(config.nodes + config.spares),
+        "nodes": _node_count(config),
         "ntasks-per-node": str(config.tasks_per_node),
         "cpus-per-task": str(config.cpus_per_task),
         "chdir": str(config.working_dir),
@@ -158,6 +159,11 @@ def _sbatch_options(spec: JobSpec, config: RunConfig) -> tuple[SbatchOption, ...
     if config.restart.mode != "never":
         values["requeue"] = None
     return tuple(SbatchOption(name=name, value=value) for name, value in values.items())
+
+
+def _node_count(config: RunConfig) -> str:
+    most = config.nodes + config.spares
+    return str(most) if config.min_nodes is None else f"{config.min_nodes}-{most}"
 
 
 def _passthrough(spec: JobSpec) -> tuple[SbatchOption, ...]:

@@ -14,8 +14,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -143,10 +145,33 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class NodeRange(_Section):
+    """The world may shrink to ``min`` nodes when some are lost; it begins with up to ``max``."""
+
+    min: Count = 1
+    max: Count | None = None
+
+    @model_validator(mode="after")
+    def _check_order(self) -> NodeRange:
+        if self.max is None or self.max < self.min:
+            raise ValueError(f"write {{min: {self.min}, max: {self.min} or more}}")
+        return self
+
+
+def _kind_of_nodes(value: object) -> str:
+    return "range" if isinstance(value, dict | NodeRange) else "number"
+
+
+Nodes = Annotated[
+    Annotated[Count, Tag("number")] | Annotated[NodeRange, Tag("range")],
+    Discriminator(_kind_of_nodes),
+]
+
+
 class Resources(_Section):
     """What one allocation holds. ``memory`` is per node (bytes), ``time`` per attempt (seconds)."""
 
-    nodes: Count = 1
+    nodes: Nodes = 1
     spares: CountOrNone = 0
     tasks_per_node: Count = 1
     cpus_per_task: Count = 1
@@ -154,6 +179,19 @@ class Resources(_Section):
     memory: Bytes | None = None
     time: Seconds | None = None
     partition: Line | None = None
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes carry ranks when all is well."""
+        if isinstance(self.nodes, NodeRange):
+            assert self.nodes.max is not None  # or it would have been refused
+            return self.nodes.max
+        return self.nodes
+
+    @property
+    def least_nodes(self) -> int | None:
+        """How many may be enough; None when the world keeps its size."""
+        return self.nodes.min if isinstance(self.nodes, NodeRange) else None
 
 
 class KeepBest(_Section):

@@ -118,6 +118,7 @@ def _known_keys(place: tuple[str | int, ...]) -> list[str]:
         field = model.model_fields.get(str(part))
         if field is None:  # the name of an entry, as in secrets.NAME
             continue
-        kinds = (field.annotation, *get_args(field.annotation))
+        parts = get_args(field.annotation)
+        kinds = (field.annotation, *parts, *(kind for part in parts for kind in get_args(part)))
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
     return sorted(field.alias or name for name, field in model.model_fields.items())

@@ -83,7 +83,8 @@ class HealthConfig:
 class RunConfig:
     """One run, as its supervisors see it.
 
-    ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more.
+    ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more. With
+    ``min_nodes`` it may be fewer for a while.
     ``command`` is run once per task, in ``working_dir``, by the rank agent. A ``script`` is run
     once, on the batch host, with the environment, signals and output files of the job itself.
     ``resume`` is run in its place once it has been started, and has saved where that can be seen.
@@ -100,6 +101,7 @@ class RunConfig:
     resume: tuple[str, ...] = ()
     program: ProgramKind = "ranks"
     nodes: int = 1
+    min_nodes: int | None = None
     spares: int = 0
     tasks_per_node: int = 1
     cpus_per_task: int = 1
@@ -114,7 +116,17 @@ class RunConfig:
 
     @property
     def world_size(self) -> int:
-        return 1 if self.program == "script" else self.nodes * self.tasks_per_node
+        """The number of ranks on all nodes."""
+        return self.ranks_on(self.nodes)
+
+    def ranks_on(self, nodes: int) -> int:
+        """The number of ranks on so many nodes."""
+        return 1 if self.program == "script" else nodes * self.tasks_per_node
+
+    @property
+    def nodes_needed(self) -> int:
+        """Without so many no attempt begins."""
+        return self.nodes + self.spares if self.min_nodes is None else self.min_nodes
 
     def to_json(self) -> dict[str, object]:
         """The configuration as JSON values (paths as text)."""

@@ -58,7 +58,7 @@ def stay(state: State, policy: Policy, now: float, reason: str) -> Decision | No
     back = {one.node for one in state.excluded if one.cause == DEGRADED} & set(state.nodes)
     rest = tuple(one for one in state.excluded if one.node not in back)
     stayed = replace(state, excluded=rest, kept=state.kept | back)
-    if state.stop is not None or not back or len(stayed.healthy) < policy.nodes:
+    if state.stop is not None or not back or len(stayed.healthy) < policy.least_nodes:
         return None
     return start(stayed, policy, now, f"a node that turns bad is better than none; {reason}")
 
@@ -79,6 +79,6 @@ def _can_leave(state: State, policy: Policy, now: float) -> bool:
     bad = _bad(state)
     if not bad or out_of_budget(charge(state, Budget.NODE), policy, now) is not None:
         return False
-    if len([node for node in state.healthy if node not in bad]) >= policy.nodes:
+    if len([node for node in state.healthy if node not in bad]) >= policy.least_nodes:
         return True
     return policy.on_degrade == "move" and policy.restart != "never"

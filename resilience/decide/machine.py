@@ -245,7 +245,7 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
 
 def _fault_of_all(state: State, policy: Policy) -> State:
     """What every rank on every node has failed by is the fault of none of them."""
-    fault, ranks = state.fault, policy.world_size
+    fault, ranks = state.fault, policy.ranks_on(len(state.active))
     if fault is None or fault.cascade or fault.blame is Blame.NODE:
         return state
     if state.alike < ranks or not state.alike_elsewhere:

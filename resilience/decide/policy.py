@@ -10,7 +10,9 @@ from .rules import Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All counts are since the last checkpoint.
+    """The run has ``nodes``, and goes on with ``min_nodes`` of them if it must.
+
+    All counts are since the last checkpoint.
 
     ``failures`` of the program, ``no_progress``: restarts of any cause but the loss of a node,
     ``node_failures``: restarts because a node was found guilty, ``blind_attempts``: attempts that
@@ -24,6 +26,7 @@ class Policy:
 
     nodes: int
     tasks_per_node: int
+    min_nodes: int | None = None
     script: bool = False
     preflight: bool = True
     on_degrade: Literal["move", "warn"] = "move"
@@ -40,8 +43,12 @@ class Policy:
     rules: tuple[Rule, ...] = ()
 
     @property
-    def world_size(self) -> int:
-        return 1 if self.script else self.nodes * self.tasks_per_node
+    def least_nodes(self) -> int:
+        return self.nodes if self.min_nodes is None else self.min_nodes
+
+    def ranks_on(self, nodes: int) -> int:
+        """The number of ranks on so many nodes."""
+        return 1 if self.script else nodes * self.tasks_per_node
 
     def backoff_s(self, failures: int) -> float:
         """The pause before a restart: none at first, then doubling."""

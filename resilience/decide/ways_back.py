@@ -1,6 +1,7 @@
 """The ways back after the ranks have stopped, cheapest first, and the budgets that end them. Pure.
 
-Restart in place, restart on the healthy nodes of the allocation, new allocation, stop.
+Restart in place, restart on the healthy nodes of the allocation, also fewer when the run allows it,
+new allocation, stop.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ def come_back(state: State, policy: Policy, now: float) -> Decision:
 
 def start(state: State, policy: Policy, now: float, reason: str, delay_s: float = 0.0) -> Decision:
     """Start ranks on healthy nodes of the allocation; ask for others when they do not suffice."""
-    if len(state.healthy) < policy.nodes:
-        lacking = f"healthy nodes: {len(state.healthy)}, needed: {policy.nodes}"
+    if len(state.healthy) < policy.least_nodes:
+        lacking = f"healthy nodes: {len(state.healthy)}, needed: {policy.least_nodes}"
         return move(state, policy, now, f"{lacking}; {_reasons(state)}")
     active = state.healthy[: policy.nodes]
+    if len(active) < policy.nodes:
+        reason = f"{reason}; on {len(active)} of {policy.nodes} nodes, no other is there"
     generation = state.generation + 1
     started = replace(
         state,

@@ -111,7 +111,7 @@ def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
 
 def _rank_done(state: State, rank: int, policy: Policy) -> Decision:
     state = replace(state, done=state.done | {rank})
-    if len(state.done) < policy.world_size:
+    if len(state.done) < policy.ranks_on(len(state.active)):
         return state, ()
     if state.unsaved is not None:  # done, and yet not all of it would be there to go on from
         reason = (

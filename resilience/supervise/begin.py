@@ -32,6 +32,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
     """The machine's limits, from the run's configuration."""
     return Policy(
         nodes=config.nodes,
+        min_nodes=config.min_nodes,
         tasks_per_node=config.tasks_per_node,
         script=config.program == "script",
         preflight=config.health.preflight,

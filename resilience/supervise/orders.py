@@ -128,7 +128,9 @@ class Orders:
     async def _start_ranks(self, order: StartRanks) -> None:
         await asyncio.sleep(order.delay_s)
         try:
-            restore = await self._saves.begin(self._allocation.attempt, order.generation)
+            restore = await self._saves.begin(
+                self._allocation.attempt, order.generation, self._config.ranks_on(len(order.nodes))
+            )
         except (NoValidCheckpoint, FormatUnknown) as error:
             self._emit(RestoreImpossible(reason=str(error)))
             return
@@ -146,7 +148,7 @@ class Orders:
                 )
             )
             return
-        self._pace.begin(time.monotonic())
+        self._pace.begin(time.monotonic(), self._config.ranks_on(len(order.nodes)))
         await self._ranks.start(order, restore.manifest, restore.step)
 
     async def _await_storage(self, order: AwaitStorage) -> None:

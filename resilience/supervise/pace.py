@@ -42,10 +42,10 @@ class _Rank:
 
 @dataclass(slots=True)
 class Pace:
-    """The movement of one generation of ``world_size`` ranks that use the API."""
+    """The movement of one generation of ranks that use the API."""
 
     config: RestartConfig
-    world_size: int
+    _world_size: int = field(default=0, init=False)
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _joined: set[int] = field(default_factory=set)
     _at_step: Counter[int] = field(default_factory=Counter)  # ranks by their step
@@ -55,8 +55,9 @@ class Pace:
     _moved: float = 0.0
     _longest: float | None = None
 
-    def begin(self, now: float) -> None:
-        """A generation starts; nothing is known of its steps yet."""
+    def begin(self, now: float, world_size: int) -> None:
+        """A generation of so many ranks starts; nothing is known of its steps yet."""
+        self._world_size = world_size
         self._ranks.clear()
         self._joined.clear()
         self._at_step.clear()
@@ -100,7 +101,7 @@ class Pace:
         known = self._ranks.setdefault(rank, _Rank(step, now))
         known.step, known.heard = step, now
         self._at_step[step] += 1
-        if len(self._ranks) < self.world_size:
+        if len(self._ranks) < self._world_size:
             return
         common = min(self._at_step)
         if common <= self._common:
@@ -134,7 +135,7 @@ class Pace:
         """Who hangs; None while all is well, or while nothing is known of a rank."""
         if not self.config.watch_hangs or not self._joined:
             return None
-        if len(self._ranks) < self.world_size:
+        if len(self._ranks) < self._world_size:
             return self._late_start(now)
         overdue = [
             (rank, each.section)
@@ -169,7 +170,7 @@ class Pace:
         """Some ranks use the API: the others must come, or the first ones wait for ever."""
         if now - self._moved <= START_LIMIT_S:
             return None
-        absent = tuple(sorted(set(range(self.world_size)) - self._ranks.keys()))
+        absent = tuple(sorted(set(range(self._world_size)) - self._ranks.keys()))
         return Hang(absent, f"no step was begun in {now - self._moved:.0f} s")
 
 

@@ -71,6 +71,11 @@ class Ranks:
         """The ranks whose program runs, as far as is known."""
         return frozenset(self._alive)
 
+    @property
+    def world_size(self) -> int:
+        """How many ranks this generation has."""
+        return self._config.ranks_on(len(self._nodes))
+
     def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The nodes that carry these ranks."""
         return tuple(dict.fromkeys(self._alive[rank] for rank in ranks if rank in self._alive))
@@ -120,7 +125,7 @@ class Ranks:
             RanksStarted(
                 generation=order.generation,
                 nodes=order.nodes,
-                world_size=self._config.world_size,
+                world_size=self.world_size,
                 restored_step=restored_step,
             )
         )
@@ -141,7 +146,7 @@ class Ranks:
             "RELIGHT_CHANNEL": f"{self._allocation.supervisor_host}:{self._port}",
             "RELIGHT_TOKEN_FILE": str(self._token_file),
             "RELIGHT_STEP": str(self._step),
-            BEAT_VARIABLE: str(beat_of_world(self._config.world_size)),
+            BEAT_VARIABLE: str(beat_of_world(self.world_size)),
         }
         if self._config.program == "script":
             command = script.agent_command(self._allocation, self._port, env)
@@ -168,7 +173,7 @@ class Ranks:
         self._process = None
 
     def _all_connected(self) -> bool:
-        return len(self._channel.lines) == self._config.world_size
+        return len(self._channel.lines) == self.world_size
 
     async def _until(self, condition: Callable[[], bool], limit_s: float) -> bool:
         """Wait for a condition that messages bring about; the end of the step ends the wait."""
@@ -203,7 +208,7 @@ class Ranks:
         here = {line.node for line in self._channel.lines.values()}
         absent = tuple(node for node in self._nodes if node not in here)
         ended = self._process is not None and self._process.returncode is not None
-        detail = f"{len(self._channel.lines)} of {self._config.world_size} agents connected"
+        detail = f"{len(self._channel.lines)} of {self.world_size} agents connected"
         if ended and self._process is not None:
             detail += f"; the step ended with code {self._process.returncode}"
             detail += "".join(f"; {line}" for line in tail(self._step_log)[-3:])
@@ -278,7 +283,7 @@ class Ranks:
 
     def look_for_silence(self) -> None:
         """Hold agents for lost that have not been heard for too long."""
-        others_s = SILENT_LIMIT_S * beat_of_world(self._config.world_size)
+        others_s = SILENT_LIMIT_S * beat_of_world(self.world_size)
         for line in self._channel.silent(SILENT_LIMIT_S, others_s):
             limit_s = SILENT_LIMIT_S if line.leads else others_s
             self._channel.drop(line)

@@ -46,7 +46,7 @@ class Rendezvous:
         """The variables of torch.distributed's env:// and of torchrun (torch docs, elastic/run)."""
         return {
             "RANK": str(task),
-            "WORLD_SIZE": str(config.world_size),
+            "WORLD_SIZE": str(config.ranks_on(len(self.nodes))),
             "LOCAL_RANK": str(local_rank),
             "LOCAL_WORLD_SIZE": str(config.tasks_per_node),
             "NODE_RANK": str(node_rank),

@@ -76,7 +76,7 @@ class Saves:
         self.steps: dict[int, int] = {}
         self.last_seconds: float | None = None
 
-    async def begin(self, attempt: str, generation: int) -> Restore:
+    async def begin(self, attempt: str, generation: int, world_size: int) -> Restore:
         """Fence older generations, adopt what they saved completely, choose what to restore.
 
         Raises:
@@ -84,6 +84,7 @@ class Saves:
             OSError: the checkpoint directory does not work.
         """
         self._incarnation = Incarnation(attempt, generation)
+        self._world_size = world_size
         self._receipts.clear()
         self._joined.clear()
         self._first_word.clear()

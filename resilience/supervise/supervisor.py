@@ -112,7 +112,7 @@ class Supervisor:
             lambda name: self._on_signal(name, to_supervisor=False),
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
-        self._pace = Pace(config.restart, config.world_size)
+        self._pace = Pace(config.restart)
         self._reasons = ReasonsToStop(
             config,
             cluster,
@@ -358,7 +358,7 @@ class Supervisor:
     def _look_for_hangs(self) -> None:
         hang = self._pace.hang(time.monotonic())
         if hang is not None and self._state.phase is Phase.RUNNING:
-            self._pace.begin(time.monotonic())  # said once
+            self._pace.begin(time.monotonic(), self._ranks.world_size)  # said once
             self._emit(
                 RanksHung(
                     generation=self._state.generation,

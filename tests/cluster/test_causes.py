@@ -90,6 +90,24 @@ def test_a_cut_network_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
         site.node("heal", victim)
 
 
+def test_a_world_that_may_shrink_goes_on_with_the_nodes_that_are_left(
+    site: Site, undisturbed: Undisturbed
+) -> None:
+    digest = undisturbed(site, heat)
+    resources = {"nodes": {"min": 2, "max": 3}, "tasks_per_node": 2, "time": "0:10:00"}
+    run = Run.submit(site, {**heat(), "resources": resources})
+    run.wait_for_checkpoint(20)
+    victim = next(node for node in run.nodes() if node != run.batch_node())
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert [data["world_size"] for data in run.data_of("RanksStarted")] == [6, 4], run.story()
+        assert "on 2 of 3 nodes" in run.reasons("StartRanks")[1]
+        assert len(run.data_of("AttemptStarted")) == 1, "in the same allocation"
+    finally:
+        site.node("start", victim)
+
+
 def test_a_fault_while_the_controller_is_away(site: Site, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
     run = Run.submit(site, heat())

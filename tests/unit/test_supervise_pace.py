@@ -12,8 +12,8 @@ def moving(
     config: RestartConfig = AUTO, step_s: float = 1.0, steps: int = 10
 ) -> tuple[Pace, float]:
     """Two ranks that have done some steps; the pace and the time."""
-    pace, now = Pace(config, 2), 0.0
-    pace.begin(now)
+    pace, now = Pace(config), 0.0
+    pace.begin(now, 2)
     for rank in (0, 1):
         pace.on_word(rank, {"type": "joined"}, now)
     for step in range(steps):
@@ -24,8 +24,8 @@ def moving(
 
 
 def test_the_start_and_the_first_step_may_take_long() -> None:
-    pace = Pace(AUTO, 2)
-    pace.begin(0.0)
+    pace = Pace(AUTO)
+    pace.begin(0.0, 2)
     assert pace.hang(1e6) is None, "nothing is known of programs that have not said a word"
     pace.on_word(0, {"type": "joined"}, 0.0)
     absent = pace.hang(START_LIMIT_S + 1)

@@ -129,7 +129,7 @@ class SlurmCluster:
     def _nodes_needed(self, allocation: Allocation) -> int:
         if self.config.program == "script":
             return len(allocation.nodes)
-        return self.config.nodes + self.config.spares
+        return self.config.nodes_needed
 
     def _env_for_steps(self) -> dict[str, str]:
         """A script's own options for its steps, such as SLURM_GPU_BIND, are not for ours."""

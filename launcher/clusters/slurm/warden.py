@@ -152,7 +152,7 @@ class Warden:
             restart_count=job.restarts,
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
-            nodes_needed=self.config.nodes + self.config.spares,
+            nodes_needed=self.config.nodes_needed,
             held=RunFolder(self.config.run_dir).held.exists(),
         )
         try:

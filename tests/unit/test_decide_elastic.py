@@ -1,0 +1,114 @@
+"""A world that may shrink: what is lost is not waited for as long as enough is left."""
+
+from __future__ import annotations
+
+from promises import step
+
+from relight.resilience.decide.actions import (
+    Action,
+    ExcludeNode,
+    Finish,
+    Outcome,
+    RequestAllocation,
+    StartRanks,
+)
+from relight.resilience.decide.events import (
+    AttemptStarted,
+    Event,
+    NodesProbed,
+    PreflightFinished,
+    RankExited,
+    RankLost,
+    RanksStarted,
+    RanksStopped,
+)
+from relight.resilience.decide.policy import Policy
+from relight.resilience.decide.state import State
+
+POLICY = Policy(nodes=3, min_nodes=2, tasks_per_node=1)
+FINE = PreflightFinished(bad={})
+
+
+def begin(*nodes: str, name: str = "7.0") -> AttemptStarted:
+    return AttemptStarted(
+        attempt=name, job_id="7", restart_count=0, nodes=nodes, batch_node=nodes[0]
+    )
+
+
+def tell(events: list[Event], state: State | None = None) -> tuple[State, tuple[Action, ...]]:
+    state = state or State()
+    actions: tuple[Action, ...] = ()
+    for event in events:
+        state, actions = step(state, event, POLICY, 0.0)
+    return state, actions
+
+
+def start_of(actions: tuple[Action, ...]) -> StartRanks:
+    order = actions[-1]
+    assert isinstance(order, StartRanks), actions
+    return order
+
+
+def lose(node: str, *nodes: str, generation: int = 1) -> list[Event]:
+    """A generation runs, and one of its nodes is gone."""
+    return [
+        RanksStarted(generation=generation, nodes=nodes, world_size=len(nodes)),
+        RankLost(generation=generation, rank=nodes.index(node), node=node, detail="silent"),
+        RanksStopped(generation=generation),
+        NodesProbed(answered=(), silent={node: "no answer"}),
+    ]
+
+
+def test_a_lost_node_is_done_without_in_the_same_allocation() -> None:
+    state, actions = tell([begin("n1", "n2", "n3"), FINE, *lose("n2", "n1", "n2", "n3")])
+    assert isinstance(actions[0], ExcludeNode)
+    order = start_of(actions)
+    assert order.nodes == ("n1", "n3")
+    assert "on 2 of 3 nodes" in order.reason
+    ends: list[Event] = [
+        RankExited(generation=2, rank=rank, node=node, code=0)
+        for rank, node in enumerate(order.nodes)
+    ]
+    started = RanksStarted(generation=2, nodes=order.nodes, world_size=2)
+    _, actions = tell([started, *ends], state)
+    end = actions[-1]
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.COMPLETED, "two ranks are all of this generation"
+
+
+def test_a_spare_is_better_than_a_smaller_world() -> None:
+    story = [begin("n1", "n2", "n3", "n4"), FINE, *lose("n2", "n1", "n2", "n3")]
+    _, actions = tell(story)
+    assert start_of(actions).nodes == ("n1", "n3", "n4")
+
+
+def test_below_the_least_a_new_allocation_is_asked_for_and_the_world_grows_back() -> None:
+    state, _ = tell([begin("n1", "n2", "n3"), FINE, *lose("n2", "n1", "n2", "n3")])
+    state, actions = tell(lose("n3", "n1", "n3", generation=2), state)
+    order = actions[-1]
+    assert isinstance(order, RequestAllocation)
+    assert order.exclude == ("n2", "n3")
+    _, actions = tell([begin("n1", "n4", "n5", name="8.0"), FINE], state)
+    assert start_of(actions).nodes == ("n1", "n4", "n5")
+
+
+def test_a_small_allocation_is_enough_to_begin_with() -> None:
+    _, actions = tell([begin("n1", "n2"), FINE])
+    assert start_of(actions).nodes == ("n1", "n2")
+
+
+def test_a_bad_node_found_by_preflight_is_done_without() -> None:
+    _, actions = tell([begin("n1", "n2", "n3"), PreflightFinished(bad={"n1": "disk"})])
+    assert start_of(actions).nodes == ("n2", "n3")
+
+
+def test_weak_evidence_does_not_shrink_the_world() -> None:
+    story: list[Event] = [begin("n1", "n2", "n3"), FINE]
+    for generation in (1, 2):
+        story += [
+            RanksStarted(generation=generation, nodes=("n1", "n2", "n3"), world_size=3),
+            RankExited(generation=generation, rank=1, node="n2", signal="SIGSEGV"),
+            RanksStopped(generation=generation),
+        ]
+    _, actions = tell(story)
+    assert start_of(actions).nodes == ("n1", "n2", "n3")
