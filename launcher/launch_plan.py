@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,10 @@ class LaunchPlan:
     cluster: ClusterKind
     config: RunConfig
     script: str
+
+    def after(self, folders: tuple[str, ...]) -> LaunchPlan:
+        """The same for a run that waits until the runs in these folders are done."""
+        return replace(self, config=replace(self.config, after=folders))
 
     @property
     def folder(self) -> RunFolder:

@@ -96,6 +96,10 @@ def _command(value: object) -> list[str]:
     return words
 
 
+def _words(value: object) -> list[str]:
+    return [_word(word) for word in (value if isinstance(value, list) else [value])]
+
+
 def _signal(value: object) -> str:
     name = "SIG" + _text(value).upper().removeprefix("SIG")
     if name not in PASSED_ON:
@@ -123,6 +127,11 @@ Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
+Words = Annotated[
+    list[str],
+    BeforeValidator(_words),
+    WithJsonSchema({"type": ["string", "integer", "array"]}),
+]
 SignalName = Annotated[str, BeforeValidator(_signal)]
 Lines = Annotated[
     list[str],
@@ -271,6 +280,7 @@ class JobSpec(_Section):
     resume: Command | None = None
     resources: Resources = Resources()
     sbatch: Annotated[dict[str, Line | Literal[True]], AfterValidator(check_sbatch)] = {}
+    after: Words = []
     setup: list[str] = []
     env: Annotated[dict[Variable, Word], AfterValidator(check_env)] = {}
     secrets: dict[Variable, SecretFile] = {}
@@ -292,6 +302,9 @@ class JobSpec(_Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> JobSpec:
+        if self.after and any(name.lstrip("-") == "dependency" for name in self.sbatch):
+            fault = "after: sbatch.dependency is given too; name its jobs here, or leave this out"
+            raise NamedFaults([fault])
         limit_s, lead_s = self.resources.time, self.checkpoint.lead
         if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:
             fault = (

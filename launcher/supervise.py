@@ -48,6 +48,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         plan = read_plan(folder_of(Path(arguments[0]), os.environ))
+        if plan.config.after:
+            from .too_early import go_back
+
+            if (code := go_back(plan.config, os.environ)) is not None:
+                return code
         with cluster_of(plan) as cluster:
             if plan.config.program == "script":  # it would not outlive its supervisor
                 return supervise(plan.config, cluster)

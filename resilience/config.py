@@ -99,6 +99,7 @@ class RunConfig:
     command: tuple[str, ...]
     working_dir: Path
     resume: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()  # folders of runs that have to be done first
     program: ProgramKind = "ranks"
     nodes: int = 1
     min_nodes: int | None = None
@@ -150,7 +151,7 @@ class RunConfig:
             health = dict(_mapping(values.pop("health")))
             health |= {name: _texts(health[name]) for name in ("skip", "mounts") if name in health}
             values["without_env"] = _texts(values.get("without_env", []))
-            values["resume"] = _texts(values.get("resume", []))
+            values |= {name: _texts(values.get(name, [])) for name in ("after", "resume")}
             command = values.pop("command")
             return cls(
                 run_dir=Path(str(values.pop("run_dir"))),

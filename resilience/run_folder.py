@@ -40,6 +40,11 @@ class RunFolder:
         return self.root / "code"
 
     @property
+    def dependents(self) -> Path:
+        """Holds a file for each job that waits for the end of this run, by the job's id."""
+        return self.root / "dependents"
+
+    @property
     def cancelled(self) -> Path:
         """Exists once somebody has cancelled the run: nothing may be restarted after that."""
         return self.root / "CANCELLED"

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from ..asked import read_asked
-from ..avoidance import avoid_known_bad
-from ..plan import plan
+from .planning import planned
 from .spec_arguments import with_spec
 
 
@@ -18,8 +17,7 @@ from .spec_arguments import with_spec
 def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Print the script that SPEC would be sent as. Sends and writes nothing."""
     asked = read_asked(path, sets)
-    spec, _ = avoid_known_bad(asked.spec)
-    launch = plan(spec, asked.submitter, "slurm")
+    launch = planned(asked).launch
     if as_json:
         import json
 

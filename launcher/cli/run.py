@@ -47,6 +47,8 @@ def _new_run(spec: Path, sets: tuple[str, ...]) -> StoredRun:
 
     asked = read_asked(spec, sets)
     launch = plan(asked.spec, asked.submitter, "local")
+    if asked.spec.after:
+        raise UsageError(f"{spec}: after: runs without Slurm have no queue to wait in")
     if launch.config.mpi is not None and launch.config.world_size > 1:
         raise UsageError(
             f"{spec}: mpi: {launch.config.mpi} needs Slurm's srun to connect "

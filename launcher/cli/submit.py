@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 
 from ..asked import read_asked
-from ..avoidance import avoid_known_bad
-from ..plan import plan
 from ..run_creation import new_run_folder
 from ..runs import submitted_job
+from .planning import planned
 from .spec_arguments import with_spec
 
 
@@ -24,12 +23,13 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     from ..site import warnings
 
     asked = read_asked(path, sets)
-    spec, avoidance = avoid_known_bad(asked.spec)
-    launch = plan(spec, asked.submitter, "slurm")
+    what = planned(asked)
+    launch = what.launch
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         job_id = submit(launch)
         submitted_job(folder).write_text(job_id + "\n")
-    for note in avoidance.notes:
+    what.waiting.register(job_id)
+    for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     for warning in warnings(asked.spec):
         click.echo(f"relight: warning: {warning}", err=True)

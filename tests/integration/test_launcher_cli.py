@@ -264,6 +264,63 @@ def test_restart_ends_the_wait_of_a_requeued_job(
     assert asked == "scontrol\tupdate\tJobId=42\tStartTime=now"
 
 
+def test_a_run_that_waits_for_another(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    first = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    (fake / "squeue.out").write_text("42|RUNNING|None\n")
+    (fake / "sbatch.out").write_text("Submitted batch job 50\n")
+    after = f"after=[{first['run_id']}, 7]"
+    done = relight("submit", spec(tmp_path), "--json", "--set", after)
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(done.stdout)["run_dir"])
+    assert "#SBATCH --dependency=afterok:7,afterany:42\n" in (folder / "job.sh").read_text()
+    assert json.loads((folder / "plan.json").read_text())["run"]["after"] == [first["run_dir"]]
+    assert (Path(first["run_dir"]) / "dependents" / "50").exists()
+    verdict = {"state": "FAILED", "exit_code": 1, "cause": "", "reason": "", "tail": [], "time": 0}
+    (Path(first["run_dir"]) / "verdict.json").write_text(json.dumps(verdict))
+    refused = relight("submit", spec(tmp_path), "--set", after)
+    assert (refused.returncode, "has ended as FAILED" in refused.stderr) == (2, True)
+    refused = relight("submit", spec(tmp_path), "--set", "after=nothing")
+    assert (refused.returncode, "no run 'nothing'" in refused.stderr) == (2, True)
+    refused = relight("run", spec(tmp_path), "--set", after)
+    assert (refused.returncode, "no queue to wait in" in refused.stderr) == (2, True)
+
+
+def start(run_dir: str, fake: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """As Slurm does when the dependency is fulfilled."""
+    env = {
+        **os.environ,
+        "RELIGHT_HOME": str(home),
+        "FAKE_SLURM": str(fake),
+        "PATH": f"{FAKE_BIN}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "50",
+    }
+    argv = [sys.executable, "-m", "relight.launcher.supervise", run_dir]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_start_that_is_too_early(
+    relight: Relight, tmp_path: Path, home: Path, fake: Path
+) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    first = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    (fake / "squeue.out").write_text("42|RUNNING|None\n")
+    word = f"after={first['run_id']}"
+    second = json.loads(relight("submit", spec(tmp_path), "--json", "--set", word).stdout)
+    (fake / "squeue.out").write_text("43|PENDING|Dependency\n")  # it goes on as another job
+    (fake / "sbatch.out").write_text("51\n")
+    early = start(second["run_dir"], fake, home)
+    assert (early.returncode, "goes on as job 51" in early.stderr) == (75, True)
+    assert "--dependency=afterany:50:43" in (fake / "calls").read_text()
+    verdict = {"state": "STOPPED", "exit_code": 93, "cause": "", "reason": "", "tail": []}
+    path = Path(first["run_dir"]) / "verdict.json"
+    path.write_text(json.dumps({**verdict, "time": 0}))
+    never = start(second["run_dir"], fake, home)
+    assert (never.returncode, "has ended as STOPPED" in never.stderr) == (93, True)
+    told = json.loads(relight("status", second["run_id"], "--json").stdout)
+    assert (told["state"], "nothing" not in told["reason"]) == ("STOPPED", True)
+
+
 def test_cancel_without_an_answer_keeps_the_mark(
     relight: Relight, tmp_path: Path, fake: Path
 ) -> None:

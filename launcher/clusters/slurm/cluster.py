@@ -29,6 +29,7 @@ from relight.resilience.supervise.cluster import (
 
 from . import commands
 from .client import SlurmClient, SlurmMissing, SlurmRefused
+from .dependents import move_dependents
 from .hostlist import expand_nodes
 from .orphan import mark_path, read_mark
 from .parse import JobFacts, node_condition, parse_seconds
@@ -124,6 +125,8 @@ class SlurmCluster:
                 raise RestartRefused(f"no new allocation: {refusal}") from refusal
             except SlurmMissing as error:
                 raise ClusterUnavailable(str(error)) from error
+            own, folder = self.allocation().job_id, RunFolder(self.config.run_dir)
+            move_dependents(self.client, folder, own, self._restart.job_id)
         return self._restart
 
     def _nodes_needed(self, allocation: Allocation) -> int:

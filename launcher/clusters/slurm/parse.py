@@ -73,6 +73,7 @@ class JobFacts:
     batch_host: str
     excluded: tuple[str, ...]
     required: tuple[str, ...]
+    dependency: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ def parse_job(text: str) -> JobFacts | None:
         batch_host=_field(text, "BatchHost") or "",
         excluded=expand_nodes(_field(text, "ExcNodeList") or ""),
         required=expand_nodes(_field(text, "ReqNodeList") or ""),
+        dependency=(_field(text, "Dependency") or "").replace("(null)", ""),
     )
 
 
