@@ -6,6 +6,7 @@ the file by then: no dataset is larger than memory, no lock is held, and nothing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,9 +74,18 @@ def create(
             digests = _allocate(file, "digests", digests_bytes)
             index = make_index(arrays, pack)
             place = _allocate(file, "index", len(index))
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise OSError(f"HDF5 could not make the file: {error}") from error
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise _refusal(error) from error
     return Container(arrays, pack, digests, place), index
+
+
+def _refusal(error: Exception) -> OSError:
+    """HDF5 names the error of the system only in its text, when closing the file fails."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    text = f"HDF5 could not make the file: {error}"
+    named = re.search(r"errno = ([0-9]+)", text)
+    return OSError(int(named[1]), text) if named else OSError(text)
 
 
 def _allocate(location: _Location, name: str, size_bytes: int) -> Extent:

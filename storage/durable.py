@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 
@@ -46,12 +45,13 @@ def publish_new(path: Path, data: bytes) -> bool:
     """Writes a file that many may try to write: True for exactly one of them. Raises OSError.
 
     `link` refuses an existing name where `rename` would silently replace it. A retried link over
-    NFS may answer EEXIST to the very call that made it, so the inode decides.
+    NFS may answer EEXIST to the very call that made it: then the inode decides.
     """
     temporary = _write_temporary(path, data)
     try:
-        with suppress(FileExistsError):
-            os.link(temporary, path)
+        os.link(temporary, path)
+        won = True
+    except FileExistsError:
         won = _same_file(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
