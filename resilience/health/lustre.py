@@ -16,10 +16,16 @@ def check_lustre(candidate: Candidate) -> Finding:
         path = candidate.root / name
         if path.exists():
             said = path.read_text().strip()
-            # "NOT HEALTHY" names the devices on further lines.
-            outcome = Outcome.PASS if said == "healthy" else Outcome.FAIL_NODE
-            return Finding(outcome, f"{name}: {' '.join(said.split())[:200]}")
+            return Finding(_outcome(said), f"{name}: {' '.join(said.split())[:200]}")
     return Finding(Outcome.UNKNOWN, f"Lustre is mounted, and {HEALTH_FILES[0]} is not there")
+
+
+def _outcome(said: str) -> Outcome:
+    """What stands in the file; "NOT HEALTHY" names the devices on further lines."""
+    if said == "healthy":
+        return Outcome.PASS
+    bad = "NOT HEALTHY" in said.upper() or "LBUG" in said
+    return Outcome.FAIL_NODE if bad else Outcome.UNKNOWN
 
 
 CHECK = Check(
