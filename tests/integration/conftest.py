@@ -9,16 +9,30 @@ from pathlib import Path
 
 import pytest
 
+_ROOM_BYTES = 8 * 1024**2
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for 8 MiB: in memory, or a real one in a file."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "relight-test", str(disk)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM_BYTES}", "relight-test"]
+    if request.param == "ext4":
+        image = tmp_path / "image"
+        with image.open("wb") as file:
+            file.truncate(2 * _ROOM_BYTES)
+        made = subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=False)
+        if made.returncode != 0:
+            pytest.skip("ext4 cannot be made here")
+        mount = ["mount", "-o", "loop", str(image)]
+    if subprocess.run([*mount, str(disk)], check=False, capture_output=True).returncode != 0:
         pytest.skip("mounting is not allowed here")
+    found = os.statvfs(disk)
+    if (more := found.f_bavail * found.f_frsize - _ROOM_BYTES) > 0:
+        with (disk / "ballast").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, more)
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
