@@ -362,6 +362,16 @@ def test_the_oldest_exclusion_is_dropped_when_nodes_run_out(
     assert "--exclude=n3,n2" in healthy.calls("sbatch")[0]
 
 
+@pytest.mark.parametrize("third", ["", "n3|drained\n"])
+def test_a_job_does_not_exclude_the_node_that_it_cannot_start_without(
+    healthy: FakeSlurm, cluster: SlurmCluster, third: str
+) -> None:
+    """n2 is down and may boot again; the job waits for it, as two nodes are needed."""
+    healthy.answer("sinfo", f"n1|idle\nn2|down*\n{third}")
+    cluster.new_allocation(["n2"], "successor")
+    assert not any(word.startswith("--exclude") for word in healthy.calls("sbatch")[0])
+
+
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "TIMEOUT"])
 @pytest.mark.parametrize("mode", ["auto", "requeue"])
 def test_a_job_that_has_ended_is_not_restarted(

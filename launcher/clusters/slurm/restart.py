@@ -143,13 +143,17 @@ class Rearrangement:
         if not avoided:
             return theirs
         states = self.client.nodes_of_partition(job.partition)
-        usable = {node for node, state in states.items() if can_be_allocated(state)}
-        for node in list(avoided):
-            if len(usable - set(avoided) - set(theirs)) >= self.nodes_needed:
-                break
-            if node in usable:
-                avoided.remove(node)
-                _log.warning("%s is no longer avoided: too few nodes would be left", node)
+        in_service = {node for node, state in states.items() if can_be_allocated(state)}
+        may_serve = {node for node, state in states.items() if not state.startswith("drain")}
+        # The second time for nodes that are down: the job may have to wait until they are back, and
+        # one that excludes them would wait for ever.
+        for counted in (in_service, may_serve):
+            for node in list(avoided):
+                if len(counted - set(avoided) - set(theirs)) >= self.nodes_needed:
+                    break
+                if node in counted:
+                    avoided.remove(node)
+                    _log.warning("%s is no longer avoided: too few nodes would be left", node)
         return [*theirs, *avoided]
 
 
