@@ -77,7 +77,8 @@ class Check:
 
     ``run`` is called in a process of its own, which is killed after ``timeout_s``. What it raises
     means that the check could not be carried out, never that the node is bad; ``silence`` is the
-    outcome when it has to be killed. It is run only where the path that it ``needs`` exists.
+    outcome when it has to be killed. It is run only where one of the paths exists that it
+    ``needs``.
     """
 
     name: str
@@ -90,6 +91,6 @@ class Check:
     fault: Fault = Fault.CONDITION
     limits: tuple[Limit, ...] = ()
     silence: Outcome = Outcome.UNKNOWN
-    needs: str | None = None  # a path below the root
+    needs: tuple[str, ...] = ()  # paths below the root
     repeated: bool = False  # while ranks run: it is cheap, and takes nothing from them
     of_median: float | None = None  # a value below this share of the nodes' median is a fault

@@ -70,7 +70,11 @@ def examine(candidate: Candidate, started: float, *, active: bool = False) -> No
 
 def possible(checks: Sequence[Check], candidate: Candidate) -> list[Check]:
     """Those for which there is something to look at."""
-    return [c for c in checks if c.needs is None or (candidate.root / c.needs).exists()]
+    return [
+        check
+        for check in checks
+        if not check.needs or any((candidate.root / path).exists() for path in check.needs)
+    ]
 
 
 def boards(results: Sequence[CheckResult]) -> tuple[str, ...]:

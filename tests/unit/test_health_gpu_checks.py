@@ -123,7 +123,7 @@ def test_a_lost_board_is_bad_whatever_the_question(
         (occupied.CHECK, {"memory_used": 40 * 1024**3}, FAIL_NODE, "40960 MiB"),
         (nvlink.CHECK, {"nvlinks_down": 1}, FAIL_NODE, "1 of 18"),
         (nvlink.CHECK, {"nvlinks_down": 18}, WARN, "none of 18"),
-        (nvlink.CHECK, {"nvlinks": 0}, PASS, "18 NVLinks"),
+        (nvlink.CHECK, {"nvlinks": 0}, PASS, "18 links"),
         (pcie.CHECK, {"pcie_width": 8}, FAIL_NODE, "8 of 16"),
         (fabric.CHECK, {"fabric_state": 2}, FAIL_NODE, "in progress"),
         (fabric.CHECK, {"fabric_status": 999}, FAIL_NODE, "status 999"),

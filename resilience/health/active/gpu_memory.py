@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...ledger.faults import Fault
 from ..check import Check, Finding
-from ..gpu.reading import DRIVER
+from ..gpu.reading import DRIVERS
 from ..result import Outcome
 from .boards import finish, on_boards
 
@@ -52,6 +52,6 @@ CHECK = Check(
     typical_s=8.0,
     timeout_s=60.0,
     run=on_boards(1, try_memory),
-    needs=DRIVER,
+    needs=DRIVERS,
     of_median=0.9,
 )

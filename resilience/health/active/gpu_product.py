@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...ledger.faults import Fault
 from ..check import Check, Finding
-from ..gpu.reading import DRIVER
+from ..gpu.reading import DRIVERS
 from ..result import Outcome
 from .boards import about, finish, on_boards
 
@@ -71,6 +71,6 @@ CHECK = Check(
     typical_s=15.0,
     timeout_s=90.0,
     run=on_boards(1, try_product),
-    needs=DRIVER,
+    needs=DRIVERS,
     of_median=0.9,
 )

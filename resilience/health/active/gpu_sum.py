@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...ledger.faults import Fault
 from ..check import Check, Finding
-from ..gpu.reading import DRIVER
+from ..gpu.reading import DRIVERS
 from ..result import Outcome
 from .boards import finish, on_boards
 
@@ -29,7 +29,7 @@ def try_sum(boards: Sequence[torch.device]) -> Finding:
 
     count = len(boards)
     parts = [torch.full((NUMBERS,), index + 1.0, device=b) for index, b in enumerate(boards)]
-    sums = [torch.empty_like(part) for part in parts]
+    sums = [torch.zeros_like(part) for part in parts]
     all_reduce(parts, sums)
     finish(boards)
     started = time.perf_counter()
@@ -62,6 +62,6 @@ CHECK = Check(
     typical_s=12.0,
     timeout_s=90.0,
     run=on_boards(2, try_sum),
-    needs=DRIVER,
+    needs=DRIVERS,
     of_median=0.8,
 )

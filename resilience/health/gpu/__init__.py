@@ -1,1 +1,1 @@
-"""Checks of GPUs, through NVIDIA's management library."""
+"""Checks of GPUs, through NVIDIA's or AMD's management library."""

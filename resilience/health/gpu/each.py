@@ -10,7 +10,7 @@ from typing import Final
 from ...ledger.faults import Fault
 from ..check import Candidate, Finding, not_judged
 from ..result import Outcome
-from .nvml import open_driver
+from .driver import open_driver
 from .reading import Driver, DriverFault, Gpu, GpuLost, LibraryMissing, NoDriver, Reading
 
 Answer = tuple[Outcome, str]  # of one GPU; the text says what was seen
@@ -25,7 +25,7 @@ def on_each_gpu(
 
     ``counted`` names the readings whose sums over all GPUs the finding counts.
 
-    Where no NVIDIA driver is, nothing is judged. A GPU that the driver has lost is bad whatever the
+    Where no driver is, nothing is judged. A GPU that the driver has lost is bad whatever the
     question was.
     """
 

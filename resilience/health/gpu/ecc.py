@@ -11,7 +11,7 @@ from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from ..trends import CORRECTED_ECC
 from .each import Answer, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 UNCORRECTED = Limit("gpu_ecc", "uncorrected", 0, "errors since the driver was loaded")
 SRAM_EVER = Limit("gpu_ecc", "uncorrected_sram_ever", 4, "errors over the board's life")
@@ -41,7 +41,7 @@ CHECK = Check(
     fault=Fault.HARDWARE,
     limits=(UNCORRECTED, SRAM_EVER, CORRECTED),
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge, {CORRECTED_ECC: Reading.ECC_CORRECTED}),
     repeated=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..check import Candidate, Check
 from ..result import Outcome
 from .each import Answer, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 PROHIBITED = 2
 
@@ -28,7 +28,7 @@ CHECK = Check(
     threshold="not prohibited; warns when split or without ECC",
     worst=Outcome.FAIL_NODE,
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge),
 )

@@ -10,7 +10,7 @@ import time
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from .each import Answer, ask, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 MEMORY = Limit("gpu_occupied", "memory_bytes", 1024**3, "bytes in use before ranks start")
 PATIENCE_S = 5.0  # what a job that has just ended may take to give its memory back
@@ -40,7 +40,7 @@ CHECK = Check(
     worst=Outcome.FAIL_NODE,
     limits=(MEMORY,),
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=25.0,
     run=on_each_gpu(judge),
 )

@@ -6,7 +6,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from .each import Answer, ask, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 POWER = Limit("gpu_power", "below_default_w", 10, "W under the board's default")
 
@@ -31,7 +31,7 @@ CHECK = Check(
     fault=Fault.SLOW,
     limits=(POWER,),
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge),
 )

@@ -6,7 +6,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check, Finding
 from ..result import Outcome
 from .each import ask_driver
-from .reading import DRIVER, Driver
+from .reading import DRIVERS, Driver
 
 SERIALS = "gpu serials"  # the fact that holds the boards, separated by spaces
 
@@ -43,7 +43,7 @@ CHECK = Check(
     worst=Outcome.FAIL_NODE,
     fault=Fault.HARDWARE,
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=check_present,
     repeated=True,

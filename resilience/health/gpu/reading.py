@@ -8,7 +8,10 @@ from typing import Final, Protocol
 
 from relight.errors import RelightError
 
-DRIVER: Final = "proc/driver/nvidia"  # there where the NVIDIA driver is loaded
+# There where a driver for computing is loaded.
+NVIDIA: Final = "proc/driver/nvidia"
+AMD: Final = "sys/class/kfd/kfd"
+DRIVERS: Final = (NVIDIA, AMD)
 
 
 class Reading(StrEnum):
@@ -46,11 +49,11 @@ class GpuLost(RelightError):
 
 
 class NoDriver(RelightError):
-    """There is no NVIDIA driver on this node, or nothing to talk to it with."""
+    """There is no driver on this node, or nothing to talk to it with."""
 
 
 class LibraryMissing(NoDriver):
-    """nvidia-ml-py is not installed."""
+    """nvidia-ml-py, or AMD's amdsmi, is not installed."""
 
 
 class DriverFault(RelightError):

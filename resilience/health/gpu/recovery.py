@@ -11,7 +11,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check
 from ..result import Outcome
 from .each import Answer, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 _ACTIONS: Final = {
     1: "reset the GPU",
@@ -40,7 +40,7 @@ CHECK = Check(
     worst=Outcome.FAIL_NODE,
     fault=Fault.HARDWARE,
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge),
     repeated=True,

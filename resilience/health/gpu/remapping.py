@@ -11,7 +11,7 @@ from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from ..trends import REMAPPED_ROWS
 from .each import Answer, ask, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 UNCORRECTED = Limit("gpu_remapping", "uncorrected", 512, "rows")
 
@@ -38,7 +38,7 @@ CHECK = Check(
     fault=Fault.HARDWARE,
     limits=(UNCORRECTED,),
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge, {REMAPPED_ROWS: Reading.REMAP_UNCORRECTED}),
     repeated=True,

@@ -9,7 +9,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from .each import Answer, ask, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 PAGES = Limit("gpu_retired", "pages", 60, "pages")
 
@@ -34,7 +34,7 @@ CHECK = Check(
     fault=Fault.HARDWARE,
     limits=(PAGES,),
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge),
     repeated=True,

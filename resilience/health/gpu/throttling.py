@@ -12,7 +12,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check
 from ..result import Outcome
 from .each import Answer, on_each_gpu
-from .reading import DRIVER, Gpu, Reading
+from .reading import DRIVERS, Gpu, Reading
 
 _REASONS: Final = {
     0x8: "hardware slowdown",
@@ -37,7 +37,7 @@ CHECK = Check(
     worst=Outcome.WARN,
     fault=Fault.SLOW,
     typical_s=1.0,
-    needs=DRIVER,
+    needs=DRIVERS,
     timeout_s=20.0,
     run=on_each_gpu(judge),
     repeated=True,

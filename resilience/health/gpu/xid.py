@@ -10,7 +10,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check, Finding, Limit, not_judged
 from ..kernel_log import KernelLine, read_kernel_log
 from ..result import Outcome
-from .reading import DRIVER
+from .reading import NVIDIA
 from .xid_table import XidTable, read_xid_table
 
 HARDWARE = Limit("gpu_xid", "hardware_hours", 24, "hours")
@@ -68,7 +68,7 @@ CHECK = Check(
     fault=Fault.HARDWARE,
     limits=(HARDWARE, PROGRAM),
     typical_s=0.1,
-    needs=DRIVER,
+    needs=(NVIDIA,),
     timeout_s=10.0,
     run=check_xid,
     repeated=True,
