@@ -29,7 +29,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``failed``     nothing: for the agent only, an exception has ended the program
     ``restored``   step: training starts with this step
     ``restore_failed``  step, reason: the checkpoint is damaged; the program exits
-    ``beat``       step
+    ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:
+                   without what was waiting for others
     ``held``       ask, step: the answer to ``hold``
     ``entered``    section, limit_s or null: no steps for a while
     ``left``       section

@@ -99,6 +99,17 @@ class RanksHung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStraggled:
+    """Ranks on ``node`` are slower than their peers; ``by_node``: since the node is slow."""
+
+    generation: int
+    ranks: tuple[int, ...]
+    node: str
+    detail: str
+    by_node: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStopped:
     """No rank of this generation runs any more, as far as anybody can tell."""
 
@@ -265,6 +276,7 @@ Event = (
     | RankLost
     | RanksHung
     | RanksStopped
+    | RanksStraggled
     | NodesProbed
     | NodesRejected
     | NodesWatched

@@ -42,6 +42,7 @@ from .events import (
     RanksLingered,
     RanksStarted,
     RanksStopped,
+    RanksStraggled,
     RestoreImpossible,
     SaveFailed,
     StartFailed,
@@ -77,6 +78,7 @@ from .while_running import (
     rank_lost,
     ranks_hung,
     ranks_started,
+    ranks_straggled,
     save_failed,
     start_failed,
 )
@@ -112,6 +114,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return rank_lost(state, event)
         case RanksHung():
             return ranks_hung(state, event)
+        case RanksStraggled():
+            return ranks_straggled(state, event)
         case RanksStopped():
             return _ranks_stopped(state, event, policy, now)
         case NodesProbed():

@@ -92,6 +92,7 @@ class State:
     witnesses: frozenset[str] = frozenset()  # nodes on which the file system has failed
     suspects: tuple[str, ...] = ()
     degraded: tuple[Exclusion, ...] = ()  # turned bad under the ranks, which still run on them
+    slow: frozenset[str] = frozenset()  # nodes that are used when no other is there
     kept: frozenset[str] = frozenset()  # likewise, and no other node could be had for them
 
     @property
@@ -100,5 +101,7 @@ class State:
 
     @property
     def healthy(self) -> tuple[str, ...]:
+        """The nodes that may carry ranks, slow ones last."""
         avoided = set(self.excluded_nodes)
-        return tuple(node for node in self.nodes if node not in avoided)
+        usable = [node for node in self.nodes if node not in avoided]
+        return tuple(sorted(usable, key=lambda node: node in self.slow))

@@ -97,7 +97,9 @@ def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
     stopped = out_of_budget(state, policy, now)
     if stopped is not None:
         return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
-    order = RequestAllocation(exclude=state.excluded_nodes, reason=reason)
+    slow = tuple(sorted(state.slow - set(state.excluded_nodes)))
+    # When too many are excluded, the first are forgotten: weak evidence is.
+    order = RequestAllocation(exclude=(*slow, *state.excluded_nodes), reason=reason)
     return replace(state, phase=Phase.MOVING), (order,)
 
 

@@ -26,6 +26,7 @@ from .events import (
     RankLost,
     RanksHung,
     RanksStarted,
+    RanksStraggled,
     SaveFailed,
     StartFailed,
 )
@@ -175,6 +176,14 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
 
 def checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:
     return replace(_progressed(state, event.step), unsaved=None), ()
+
+
+def ranks_straggled(state: State, event: RanksStraggled) -> Decision:
+    """To stop for it would cost more: the next start takes another node, when one is there."""
+    known = state.phase is Phase.RUNNING and event.generation == state.generation
+    if not known or not event.by_node or len(state.active) == 1:
+        return state, ()
+    return replace(state, slow=state.slow | {event.node}), ()
 
 
 def _progressed(state: State, step_: int) -> State:

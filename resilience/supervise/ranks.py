@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -75,6 +75,11 @@ class Ranks:
     def world_size(self) -> int:
         """How many ranks this generation has."""
         return self._config.ranks_on(len(self._nodes))
+
+    @property
+    def places(self) -> Mapping[int, str]:
+        """The node of each rank whose program runs."""
+        return self._alive
 
     def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The nodes that carry these ranks."""

@@ -26,7 +26,6 @@ from ..decide.events import (
     CheckpointRefused,
     Event,
     RankExited,
-    RanksHung,
     RanksStopped,
     SaveFailed,
 )
@@ -41,6 +40,7 @@ from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .drill import Drill
 from .journal import Entry, JournalWriter, Kind, read_journals
+from .lookout import Lookout
 from .orders import Orders
 from .pace import Pace
 from .ranks import Ranks
@@ -113,6 +113,7 @@ class Supervisor:
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._pace = Pace(config.restart)
+        self._lookout = Lookout(self._pace, self._ranks, self._emit)
         self._reasons = ReasonsToStop(
             config,
             cluster,
@@ -283,7 +284,7 @@ class Supervisor:
     # Ranks' words
 
     def _on_word(self, rank: int, body: Message) -> None:
-        self._pace.on_word(rank, body, time.monotonic())
+        self._lookout.on_word(rank, body)
         match body["type"]:
             case "joined":
                 self._saves.joined(rank)
@@ -343,7 +344,7 @@ class Supervisor:
                 self._pace.pause_over(time.monotonic())
                 continue
             self._ranks.look_for_silence()
-            self._look_for_hangs()
+            self._lookout.look(self._state)
             auto_s = cadence(self._state.past, self._config.nodes).interval_s
             if self._state.phase is Phase.RUNNING and self._saves.due(auto_s):
                 self._spawn(self._saves.order_save(self._ranks.alive))
@@ -354,19 +355,6 @@ class Supervisor:
     def _time_needed_s(self) -> float:
         """What a save at the end of the allocation takes, with what comes before and after it."""
         return Deadline(None, self._saves.last_seconds, self._pace.longest_step_s).need_s
-
-    def _look_for_hangs(self) -> None:
-        hang = self._pace.hang(time.monotonic())
-        if hang is not None and self._state.phase is Phase.RUNNING:
-            self._pace.begin(time.monotonic(), self._ranks.world_size)  # said once
-            self._emit(
-                RanksHung(
-                    generation=self._state.generation,
-                    ranks=hang.ranks,
-                    nodes=self._ranks.nodes_of(hang.ranks),
-                    detail=hang.detail,
-                )
-            )
 
     async def _show(self) -> None:
         reached = min(self._saves.steps.values(), default=None)
@@ -381,7 +369,7 @@ class Supervisor:
             last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
             steps_per_s=self._rate.update(reached, time.monotonic()),
             end_time=self._reasons.end_time,
-            health=self._watch.said(self._state.degraded),
+            health=(*self._watch.said(self._state.degraded), *self._lookout.said),
         )
         await asyncio.to_thread(write_progress, self._folder, standing, time.time())
 

@@ -32,6 +32,7 @@ from .environment import Environment, own_interval, read_environment
 from .errors import ProtectRefused, StepsRefused
 from .line import Line
 from .listener import Listener
+from .own_time import OwnTime
 from .signals import StopSignals
 from .standby import modules_worth_having
 from .state import ProgramState
@@ -80,7 +81,8 @@ class Run:
         self._line: Line | None = None
         self._listener: Listener | None = None
         self._signals: StopSignals | None = None
-        self._changed = threading.Condition()  # guards the boundary
+        self._changed = threading.Condition()  # guards the boundary and the time
+        self._own_time = OwnTime()
         self._boundary = Boundary(own_interval(environment, world))
         if environment.directory is None and world.rank == 0:
             sys.stderr.write(
@@ -144,8 +146,10 @@ class Run:
                 self._settle()
                 if step == first + 1:
                     self._prepare()
+                self._own_time.begin(time.monotonic())
                 yield step
                 with self._changed:
+                    self._own_time.end(time.monotonic())
                     self._boundary.step_done()
             self._finish()
         finally:
@@ -201,6 +205,18 @@ class Run:
         finally:
             self._send({"type": "left", "section": name})
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Says that this rank waits for others, e.g. in a collective: that is not its own time.
+
+        What is left of a step is compared between the ranks, so that slow nodes are found.
+        """
+        begun_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._own_time.waited(time.monotonic() - begun_s)
+
     def _meet(self) -> None:
         socket = self._environment.agent_socket
         if socket is not None:
@@ -209,7 +225,9 @@ class Run:
             self._line = Line(socket)
             self._line.send({"type": "joined", "rank": self.rank, "pid": os.getpid()})
             _after_exceptions(self._tell_of_failure)
-            self._listener = Listener(self._line, self._boundary, self._changed, self._signals)
+            self._listener = Listener(
+                self._line, self._boundary, self._own_time, self._changed, self._signals
+            )
             self._listener.start()
         elif self.world_size == 1 and self._environment.directory is not None:
             # Several ranks without a supervisor have nobody to agree with on a step to stop at:

@@ -12,6 +12,7 @@ from ..messages import number
 from .beats import LONG_S, beat_s
 from .boundary import Boundary
 from .line import Line
+from .own_time import OwnTime
 from .signals import StopSignals
 
 _TURN_S: Final = 1.0
@@ -20,15 +21,21 @@ _TURN_S: Final = 1.0
 class Listener(threading.Thread):
     """Answers holds, passes orders to the boundary, reports signals, beats.
 
-    ``changed`` guards the boundary; the main thread waits on it for orders.
+    ``changed`` guards the boundary and the time; the main thread waits on it for orders.
     """
 
     def __init__(
-        self, line: Line, boundary: Boundary, changed: threading.Condition, signals: StopSignals
+        self,
+        line: Line,
+        boundary: Boundary,
+        own_time: OwnTime,
+        changed: threading.Condition,
+        signals: StopSignals,
     ) -> None:
         super().__init__(name="relight-listener", daemon=True)
         self._line = line
         self._boundary = boundary
+        self._own_time = own_time
         self._changed = changed
         self._signals = signals
         self._beaten_step = -1
@@ -90,5 +97,7 @@ class Listener(threading.Thread):
             step, begun = self._boundary.done, self._boundary.begun
         wait_s = self._beat_s if step != self._beaten_step else LONG_S
         if begun and now_s - self._beaten_at_s >= wait_s:
-            self._line.send({"type": "beat", "step": step})
+            with self._changed:
+                own_s, step_s = self._own_time.take() or (None, None)
+            self._line.send({"type": "beat", "step": step, "own_s": own_s, "step_s": step_s})
             self._beaten_step, self._beaten_at_s = step, now_s

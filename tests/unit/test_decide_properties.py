@@ -37,6 +37,7 @@ from relight.resilience.decide.events import (
     RanksLingered,
     RanksStarted,
     RanksStopped,
+    RanksStraggled,
     RestoreImpossible,
     SaveFailed,
     StartFailed,
@@ -99,6 +100,14 @@ events: st.SearchStrategy[Event] = st.one_of(
         ranks=st.just((0,)),
         nodes=st.just(("n1",)),
         detail=st.just("x"),
+    ),
+    st.builds(
+        RanksStraggled,
+        generation=generations,
+        ranks=st.just((0,)),
+        node=nodes,
+        detail=st.just("x"),
+        by_node=st.booleans(),
     ),
     st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
     st.builds(

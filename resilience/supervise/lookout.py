@@ -1,0 +1,68 @@
+"""Ranks that hang and ranks that are slow, as their beats tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..decide.events import Event, RanksHung, RanksStraggled
+from ..decide.state import Phase, State
+from ..messages import Message
+from .pace import Pace
+from .ranks import Ranks
+from .stragglers import Stragglers
+
+
+class Lookout:
+    """Reports RanksHung and RanksStraggled by ``emit``."""
+
+    def __init__(self, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]) -> None:
+        self._pace = pace
+        self._ranks = ranks
+        self._emit = emit
+        self._stragglers = Stragglers()
+        self._generation = 0
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """For people: who is slow."""
+        return self._stragglers.said
+
+    def on_word(self, rank: int, word: Message) -> None:
+        """What a rank says (see ``messages``)."""
+        self._pace.on_word(rank, word, time.monotonic())
+        self._stragglers.on_word(rank, word)
+
+    def look(self, state: State) -> None:
+        """What has come out by now."""
+        now = time.monotonic()
+        if state.phase is not Phase.RUNNING:
+            return
+        if state.generation != self._generation:
+            self._generation = state.generation
+            self._stragglers.begin(now, self._ranks.world_size)
+        self._look_for_hangs(state, now)
+        for one in self._stragglers.look(now, self._ranks.places):
+            self._emit(
+                RanksStraggled(
+                    generation=state.generation,
+                    ranks=one.ranks,
+                    node=one.node,
+                    detail=one.detail,
+                    by_node=one.by_node,
+                )
+            )
+
+    def _look_for_hangs(self, state: State, now: float) -> None:
+        hang = self._pace.hang(now)
+        if hang is None:
+            return
+        self._pace.begin(now, self._ranks.world_size)  # said once
+        self._emit(
+            RanksHung(
+                generation=state.generation,
+                ranks=hang.ranks,
+                nodes=self._ranks.nodes_of(hang.ranks),
+                detail=hang.detail,
+            )
+        )
