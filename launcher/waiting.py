@@ -12,6 +12,7 @@ from typing import Final
 from .clusters.slurm.parse import JobState, QueuedJob
 
 HELD_BY_USER: Final = "JobHeldUser"
+_HELD: Final = "it is held; `relight release` lets it go"
 BEGIN_TIME: Final = "BeginTime"
 _SENTENCES: Final[Mapping[str, str]] = {
     "None": "Slurm has not looked at it yet",
@@ -22,7 +23,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
     BEGIN_TIME: "it may not start yet; Slurm lets a requeued job wait for about two minutes, "
     "which `relight restart` ends",
     "JobArrayTaskLimit": "as many tasks of its array run as may at once",
-    "JobHeldUser": "it is held; `relight release` lets it go",
+    HELD_BY_USER: _HELD,
+    "job requeued in held state": _HELD,
     "JobHeldAdmin": "the site's staff holds it: ask them",
     "JobHoldMaxRequeue": "Slurm could not launch it several times and holds it; "
     "`relight release` tries again",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..asked import Asked
 from ..avoidance import avoid_known_bad
 from ..clusters.slurm.client import SlurmClient
-from ..dependencies import Waiting, resolve
 from ..launch_plan import LaunchPlan
 from ..plan import plan
+
+if TYPE_CHECKING:
+    from ..dependencies import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class Planned:
     """``notes`` tell the user what was done about bad nodes."""
 
     launch: LaunchPlan
-    waiting: Waiting
+    waiting: Waiting | None
     notes: tuple[str, ...]
 
 
@@ -29,7 +32,11 @@ def planned(asked: Asked) -> Planned:
         ClusterUnavailable, SlurmMissing: Slurm does not say which jobs that run has.
     """
     spec, avoidance = avoid_known_bad(asked.spec)
-    waiting = resolve(spec.after, SlurmClient()) if spec.after else Waiting()
+    if not spec.after:
+        return Planned(plan(spec, asked.submitter, "slurm"), None, avoidance.notes)
+    from ..dependencies import resolve
+
+    waiting = resolve(spec.after, SlurmClient())
     if waiting.option is not None:
         spec = spec.model_copy(update={"sbatch": {**spec.sbatch, "dependency": waiting.option}})
     launch = plan(spec, asked.submitter, "slurm").after(waiting.folders)

@@ -28,7 +28,8 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         job_id = submit(launch)
         submitted_job(folder).write_text(job_id + "\n")
-    what.waiting.register(job_id)
+    if what.waiting is not None:
+        what.waiting.register(job_id)
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     for warning in warnings(asked.spec):

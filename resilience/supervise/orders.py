@@ -96,7 +96,13 @@ class Orders:
             case SaveAndStop():
                 self._spawn(
                     save_and_stop(
-                        action, self._kill_at, self._ranks, self._saves, self._pace, self._emit
+                        self._config,
+                        action,
+                        self._kill_at,
+                        self._ranks,
+                        self._saves,
+                        self._pace,
+                        self._emit,
                     )
                 )
             case ProbeNodes():

@@ -64,6 +64,7 @@ class ReasonsToStop:
         on_warning: Callable[[str], None],
     ) -> None:
         self._script = config.program == "script"
+        self._saves_itself = config.checkpoint.signal is not None
         self._least_lead_s = config.checkpoint.lead_s
         self._can_save = can_save
         self._time_needed_s = time_needed_s
@@ -160,7 +161,7 @@ class ReasonsToStop:
         elif self._script:
             await self._look_for_limit_of_script()
         elif self._held.exists() and phase not in _CANNOT_LEAVE:
-            can_save = self._can_save()
+            can_save = self._can_save() or self._saves_itself
             self._emit(stop_by_user(StopCause.HELD, "relight hold was called", can_save=can_save))
         elif self._limit_is_near():
             await asyncio.to_thread(self.read_end_time)  # it may have been extended

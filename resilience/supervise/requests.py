@@ -130,7 +130,7 @@ class Requests:
         if request.exclude:
             self._emit(NodesRejected(bad=dict.fromkeys(request.exclude, reason)))
         if not self._script:
-            can_save = bool(self._saves.speaking)
+            can_save = bool(self._saves.speaking or self._config.checkpoint.signal)
             self._emit(stop_by_user(StopCause.SIGNALLED, reason, can_save=can_save))
         self._answer("restart", request)
 

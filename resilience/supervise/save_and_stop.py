@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from ..config import RunConfig
 from ..decide.actions import SaveAndStop
 from ..decide.events import Event, RanksLingered, SaveFailed
 from .deadline import Deadline
+from .own_saves import saved_files
 from .pace import Pace
 from .ranks import Ranks
 from .saves import Saves
@@ -19,6 +21,7 @@ _TURN_S: Final = 1.0
 
 
 async def save_and_stop(
+    config: RunConfig,
     order: SaveAndStop,
     kill_at: Callable[[], float | None],
     ranks: Ranks,
@@ -36,6 +39,12 @@ async def save_and_stop(
 
     generation = ranks.generation
     common: int | None = None
+    if config.checkpoint.signal and config.program == "ranks" and not saves.speaking:
+        lingering = await _save_itself(config, deadline, ranks)
+        if lingering and ranks.generation == generation:
+            detail = "they were told to save by a signal"
+            emit(RanksLingered(generation=generation, ranks=lingering, detail=detail))
+        return
     if not saves.speaking:
         # A program without the API may know what to do on TERM; one that has not joined yet ignores
         # it, and has nothing to save.
@@ -58,6 +67,21 @@ async def save_and_stop(
     if ranks.alive and ranks.generation == generation:
         lingering = tuple(sorted(ranks.alive))
         emit(RanksLingered(generation=generation, ranks=lingering, detail=detail))
+
+
+async def _save_itself(
+    config: RunConfig, deadline: Callable[[], Deadline], ranks: Ranks
+) -> tuple[int, ...]:
+    """Wait for a file of a program that saves by itself, or its end; the ranks that are left."""
+    before = await asyncio.to_thread(saved_files, config)
+    ranks.terminate()
+    ranks.let_end()
+    generation = ranks.generation
+    while deadline().left_s(time.time()) > 0 and ranks.generation == generation and ranks.alive:
+        await asyncio.sleep(min(_TURN_S, deadline().left_s(time.time())))
+        if config.checkpoint.done and await asyncio.to_thread(saved_files, config) != before:
+            break
+    return tuple(sorted(ranks.alive))
 
 
 async def _order_stop(

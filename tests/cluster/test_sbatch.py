@@ -260,3 +260,19 @@ def test_tasks_of_an_array_come_back_each_by_itself(desk: Desk) -> None:
     ]
     assert states == ["COMPLETED", "COMPLETED"]
     assert "life 1" not in desk.text("array-1.out")
+
+
+def test_a_script_leaves_a_node_waits_and_goes_on(desk: Desk) -> None:
+    desk.write("counter.sh", COUNTER.replace("-lt 40", "-lt 80"))
+    run = desk.relight("counter.sh")
+    run.wait(lambda: "from 0" in desk.text("counter.out"))
+    left = run.batch_node()
+    desk.site.user(str(RELIGHT), "restart", run.job_id, "--exclude", left)
+    run.wait(lambda: "in life 1" in desk.text("counter.out"))
+    assert run.batch_node() != left
+    desk.site.user(str(RELIGHT), "hold", run.job_id)
+    run.wait(lambda: "`relight release`" in str(run.status()["waits_for"]))
+    desk.site.user(str(RELIGHT), "release", run.job_id)
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    assert desk.text("counter.out").splitlines()[-1] == "end 80"
+    assert run.status()["excluded"] == [left]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,13 @@ class Job:
         )  # fmt: skip
         (root,) = (folder / ".relight" / "runs").iterdir()
         self.run = RunFolder(root)
+
+    def end_in(self, seconds: float) -> None:
+        """Let the time limit be near."""
+        job = (SLURM / "22.05" / "scontrol-show-job-running.txt").read_text()
+        end = datetime.fromtimestamp(time.time() + seconds).isoformat(timespec="seconds")
+        text = re.sub(r"(?<= )EndTime=\S*", f"EndTime={end}", job)
+        (self._folder / "fake" / "scontrol.out").write_text(text)
 
     def start(self) -> subprocess.Popen[bytes]:
         """As slurmd does, with the job's environment and output file."""
@@ -104,3 +113,23 @@ def test_a_signal_reaches_the_script_once_and_stops_nothing(job: Callable[[str],
     (this.run.root.parents[2] / "enough").touch()
     assert process.wait(PATIENCE_S) == 0
     assert this.output().count("heard") == 1
+
+
+SAVES = """\
+#RELIGHT checkpoint.signal: USR1
+trap 'echo told' USR1
+echo ready
+until [ -e enough ]; do sleep 0.1; done
+"""
+
+
+def test_a_script_is_told_to_save_before_its_time_limit(job: Callable[[str], Job]) -> None:
+    this = job(SAVES)
+    this.end_in(20)
+    process = this.start()
+    begun = time.monotonic()
+    this.until("told")
+    assert time.monotonic() - begun > 10, "a quarter of the time before the end, and not sooner"
+    (this.run.root.parents[2] / "enough").touch()
+    assert process.wait(PATIENCE_S) == 75, "it has ended since the job has to: it comes back"
+    assert this.output().count("told") == 1

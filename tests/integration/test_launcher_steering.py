@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from stage.local import PATIENCE_S, RELIGHT, UNDISTURBED, UNTIL_TOLD, Run, wait_until
 
@@ -141,3 +142,53 @@ def refusal(run: Run, *arguments: str) -> str:
     assert "Traceback" not in caught.value.stderr
     assert caught.value.returncode == 2
     return str(caught.value.stderr)
+
+
+SAVES_ITSELF = """\
+import signal, sys, time
+from pathlib import Path
+told = []
+signal.signal(signal.SIGUSR1, lambda *_: told.append(1))
+step = int(Path("state.done").read_text()) if sys.argv[1:] == ["again"] else 0
+print("begins with", step, flush=True)
+while not Path("stop").exists():
+    step += 1
+    time.sleep(0.02)
+    if told:
+        told.clear()
+        Path("state.new").write_text(str(step))
+        Path("state.new").rename("state.done")
+"""
+
+
+def test_a_program_that_saves_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SAVES_ITSELF)
+    (tmp_path / "job.yaml").write_text(
+        f"name: t\ncommand: [{sys.executable}, program.py]\n"
+        f"resume: [{sys.executable}, program.py, again]\nworking_dir: {tmp_path}\n"
+        "checkpoint: {signal: USR1, done: '*.done'}\nhealth: {preflight: off}\n"
+    )
+    run = Run(tmp_path / "home", str(tmp_path / "job.yaml"))
+    try:
+        wait_until(lambda: run.progress().get("phase") == "running")
+        wait_until(lambda: "begins with 0" in run.relight("logs", "t-"))
+        _rank(run).kill()  # it has saved nothing, so it begins again
+        wait_until(lambda: run.relight("logs", "t-").count("begins with 0") == 2)
+        assert "has saved" in run.relight("checkpoint", "t-")
+        first = int((tmp_path / "state.done").read_text())
+        run.relight("restart", "t-")
+        wait_until(lambda: run.relight("logs", "t-").count("begins with") == 3)
+        begun = int(run.relight("logs", "t-").split()[-1])
+        assert begun > first, "it was told to save before it was restarted"
+        (tmp_path / "stop").touch()
+        assert run.end()[0] == 0
+    finally:
+        run.process.kill()
+        run.end()
+
+
+def _rank(run: Run) -> psutil.Process:
+    for process in psutil.Process(run.process.pid).children(recursive=True):
+        if "program.py" in process.cmdline():
+            return process
+    raise AssertionError("no rank runs")

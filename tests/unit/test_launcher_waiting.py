@@ -24,6 +24,7 @@ NOW = 1_800_000_000.0
     [
         ("Resources", "once enough nodes are free (Resources)"),
         ("JobHeldUser", "relight release"),
+        ("job requeued in held state", "relight release"),
         ("QOSMaxCpuPerUserLimit", "limit of its quality of service is reached (QOSMaxCpu"),
         ("AssocGrpGRES", "limit of its account"),
         ("ReqNodeNotAvail, UnavailableNodes:n3", "not available"),
