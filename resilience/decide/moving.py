@@ -43,7 +43,8 @@ def allocation_arranged(state: State, event: AllocationArranged) -> Decision:
 def given_again(state: State, policy: Policy) -> tuple[State, str]:
     """Take what there is when the scheduler had only nodes that this run has left before.
 
-    Their exclusions are dropped, the oldest first, as many as the run needs; gives what to say.
+    Their exclusions are dropped, the oldest first, as many as the run needs; gives what to say. The
+    ranks do not leave them again for what is seen while they run: there is nowhere to go.
     """
     lacking = max(policy.nodes - len(state.healthy), 0)
     again = [exclusion for exclusion in state.excluded if exclusion.node in state.nodes][:lacking]
@@ -52,4 +53,5 @@ def given_again(state: State, policy: Policy) -> tuple[State, str]:
     kept = tuple(exclusion for exclusion in state.excluded if exclusion not in again)
     told = "; ".join(f"{exclusion.node}: {exclusion.evidence}" for exclusion in again)
     said = f"no other nodes were to be had than those left for {told}"
-    return replace(state, excluded=kept), said
+    again_nodes = {exclusion.node for exclusion in again}
+    return replace(state, excluded=kept, kept=state.kept | again_nodes), said

@@ -224,3 +224,13 @@ def test_a_node_lost_while_they_save_is_probed() -> None:
 )
 def test_it_changes_nothing(story: tuple[Event, ...]) -> None:
     assert tell(*story) == (tell(*story[:-1])[0], ())
+
+
+def test_a_node_that_is_given_again_is_not_left_again() -> None:
+    """Else the run would go from one allocation to the next and always meet it."""
+    state, _ = tell(*RUNNING, bad(), SAVED, STOPPED)
+    again = replace(attempt(), attempt="8.0", job_id="8")
+    for event in (again, FINE, started(1), bad()):
+        state, actions = step(state, event, POLICY, 0.0)
+    assert (state.phase, actions) == (Phase.RUNNING, ())
+    assert [one.node for one in state.degraded] == ["n2"]
