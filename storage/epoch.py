@@ -7,6 +7,7 @@ commit one more step after a later claim; that checkpoint is complete and replac
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,10 +39,16 @@ def newest_epoch(directory: Path) -> int:
 
 
 def check_holding(directory: Path, epoch: int) -> None:
-    """Raises Fenced when somebody has claimed the directory since."""
+    """Raises Fenced when somebody has claimed the directory since, OSError when claims are gone."""
     newest = newest_epoch(directory)
-    if newest != epoch:
+    if newest > epoch:
         raise Fenced(str(directory), epoch, newest)
+    if newest < epoch:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "what this run had written there is gone; was it deleted, moved or unmounted?",
+            str(directory),
+        )
 
 
 def claims(directory: Path) -> dict[Incarnation, int]:

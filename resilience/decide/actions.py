@@ -27,9 +27,12 @@ class RunPreflight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRanks:
+    """``committed_step``: they must go on from a checkpoint if this is not negative."""
+
     generation: int
     nodes: tuple[str, ...]
     delay_s: float
+    committed_step: int = -1
     reason: str
 
 

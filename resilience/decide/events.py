@@ -65,7 +65,8 @@ class StartFailed:
 class RankExited:
     """A rank's program ended. Exactly one of ``code`` and ``signal`` is set.
 
-    ``stopped`` says that the supervisor had ordered its end.
+    ``stopped`` says that the supervisor had ordered its end, ``unfinished`` that it had begun its
+    steps and not done the last one.
     """
 
     generation: int
@@ -74,6 +75,7 @@ class RankExited:
     code: int | None = None
     signal: str | None = None
     stopped: bool = False
+    unfinished: bool = False
     tail: tuple[str, ...] = ()
     max_rss_bytes: int = 0
 

@@ -9,9 +9,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from .causes import FaultCause
 from .events import RankExited
+
+# What relight itself tells in a rank's output is evidence already, and may be over by now.
+_OUR_WORDS: Final = re.compile(r"relight: rank \d+: ")
 
 
 class Blame(StrEnum):
@@ -63,8 +67,11 @@ class Match:
 
 def first_match(rules: Iterable[Rule], exit_: RankExited) -> Match | None:
     """The first rule of the table that fits: its order is its precedence."""
+    said = [line for line in exit_.tail if not _OUR_WORDS.match(line)]
     for rule in rules:
-        line = rule.line(exit_.tail)
+        if rule.budget is Budget.STOP and exit_.signal == "SIGKILL":
+            continue  # after what it wrote it went on, until somebody ended it
+        line = rule.line(said)
         if (
             (line is not None or not rule.lines)
             and (not rule.signals or exit_.signal in rule.signals)

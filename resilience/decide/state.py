@@ -84,6 +84,7 @@ class State:
     active: tuple[str, ...] = ()
     generation: int = 0
     done: frozenset[int] = frozenset()  # ranks that ended with 0
+    left_early: frozenset[int] = frozenset()  # of those, who had not done the last of their steps
     stop: Stop | None = None
     fault: Fault | None = None
     unsaved: Fault | None = None  # why the last save failed, until another one succeeds

@@ -29,7 +29,9 @@ def come_back(state: State, policy: Policy, now: float) -> Decision:
     if state.stop is not None:  # the job itself goes on
         why = "before a node fails" if state.stop.cause is StopCause.DEGRADED else "on a signal"
         reason = f"saved {why}; the allocation is still ours ({state.stop.evidence})"
-        return start(replace(state, stop=None), policy, now, reason)
+        state = replace(state, stop=None)
+        if state.fault is None:
+            return start(state, policy, now, reason)
     budget = budget_of(state)
     state = charge(state, budget)
     spent = overdrawn(state, budget, policy)
@@ -60,6 +62,7 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         generation=generation,
         active=active,
         done=frozenset(),
+        left_early=frozenset(),
         fault=None,
         alike=0,
         alike_elsewhere=False,
@@ -67,7 +70,13 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         witnesses=frozenset(),
         suspects=(),
     )
-    order = StartRanks(generation=generation, nodes=active, delay_s=delay_s, reason=reason)
+    order = StartRanks(
+        generation=generation,
+        nodes=active,
+        delay_s=delay_s,
+        committed_step=state.committed_step,
+        reason=reason,
+    )
     return started, (order,)
 
 
@@ -159,6 +168,8 @@ def _advice(state: State) -> str:
 def _reasons(state: State) -> str:
     if state.fault is not None:
         return state.fault.evidence
+    if state.stop is not None:
+        return state.stop.evidence
     last = [f"{exclusion.node}: {exclusion.evidence}" for exclusion in state.excluded[-_SHOWN:]]
     more = len(state.excluded) - len(last)
     return "; ".join([*last, *([f"and {more} more"] if more else [])]) or "no evidence"

@@ -67,7 +67,9 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if state.phase not in RANKS_ALIVE or event.generation != state.generation:
         return state, ()
     if event.code == 0 and not event.stopped and not (policy.script and state.stop is not None):
-        return _rank_done(state, event.rank, policy)
+        if event.unfinished and state.stop is not None:
+            return state, ()  # it caught the SystemExit that ended its steps: the work is not done
+        return _rank_done(state, event, policy)
     if policy.script:
         return _script_ended(state, event, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
@@ -110,8 +112,10 @@ def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
     return failed, (StopRanks(reason=fault.evidence),)
 
 
-def _rank_done(state: State, rank: int, policy: Policy) -> Decision:
-    state = replace(state, done=state.done | {rank})
+def _rank_done(state: State, event: RankExited, policy: Policy) -> Decision:
+    state = replace(state, done=state.done | {event.rank})
+    if event.unfinished:
+        state = replace(state, left_early=state.left_early | {event.rank})
     if len(state.done) < policy.ranks_on(len(state.active)):
         return state, ()
     if state.unsaved is not None:  # done, and yet not all of it would be there to go on from
@@ -120,7 +124,10 @@ def _rank_done(state: State, rank: int, policy: Policy) -> Decision:
         )
         state = replace(state, phase=Phase.STOPPING, fault=state.unsaved)
         return state, (StopRanks(reason=reason),)
-    return finish(state, Outcome.COMPLETED, EXIT_DONE, "done", "all ranks ended with code 0")
+    reason = "all ranks ended with code 0"
+    if state.left_early:
+        reason += f", ranks {sorted(state.left_early)} before the last of their steps"
+    return finish(state, Outcome.COMPLETED, EXIT_DONE, "done", reason)
 
 
 def rank_lost(state: State, event: RankLost) -> Decision:
@@ -167,9 +174,9 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
     if event.step is not None:  # else the ranks have not even agreed on a step
         fault = fault_of_save(event)
         state = replace(_witnessed(state, fault), unsaved=fault)
-    if state.phase is not Phase.STOPPING or state.stop is None:
-        return state, ()
-    if state.stop.cause is StopCause.DEGRADED and event.step is None:
+    if state.phase is not Phase.STOPPING or state.stop is None or event.step is not None:
+        return state, ()  # a rank whose save fails tries again, and ends by itself
+    if state.stop.cause is StopCause.DEGRADED:
         return go_on(state)
     return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from relight.storage.errors import Fenced, FormatUnknown, NoValidCheckpoint
+from relight.storage.layout import Incarnation
 from relight.storage.set_aside import set_aside
 
 from ..config import RunConfig
@@ -88,6 +89,7 @@ class Orders:
             case RunPreflight():
                 self._spawn(self._preflight(action))
             case StartRanks():
+                self._ranks.expect(action.generation)  # at once: a stop may meet the pause before
                 self._start = self._spawn(self._start_ranks(action))
             case StopRanks():
                 if self._start is not None:
@@ -135,7 +137,9 @@ class Orders:
         await asyncio.sleep(order.delay_s)
         try:
             restore = await self._saves.begin(
-                self._allocation.attempt, order.generation, self._config.ranks_on(len(order.nodes))
+                Incarnation(self._allocation.attempt, order.generation),
+                world_size=self._config.ranks_on(len(order.nodes)),
+                committed_step=order.committed_step,
             )
         except (NoValidCheckpoint, FormatUnknown) as error:
             self._emit(RestoreImpossible(reason=str(error)))
@@ -144,7 +148,6 @@ class Orders:
             self._emit(Superseded(reason=str(error)))
             return
         except OSError as error:
-            self._ranks.generation = order.generation
             self._emit(
                 StartFailed(
                     generation=order.generation,

@@ -62,6 +62,7 @@ class Ranks:
         self._changed = asyncio.Event()
         self._rank0_port: int | None = None
         self._alive: dict[int, str] = {}
+        self._unfinished: set[int] = set()
         self._stopping = False
         self.generation = 0
         self.started_before = False  # in this attempt, or an earlier one
@@ -101,13 +102,17 @@ class Ranks:
 
     # Start
 
+    def expect(self, generation: int) -> None:
+        """A generation was ordered: a stop means this one now, begun or not."""
+        self.generation = generation
+        self._stopping = False
+        self._alive = {}
+        self._unfinished.clear()
+
     async def start(
         self, order: StartRanks, restore: Path | None, restored_step: int | None
     ) -> None:
-        """Bring a generation up and report RanksStarted or StartFailed."""
-        self.generation = order.generation
-        self._stopping = False
-        self._alive = {}
+        """Bring the expected generation up and report RanksStarted or StartFailed."""
         if not self._agents_fit(order.nodes):
             await self._new_step(order.nodes)
         if not await self._until(self._all_connected, CONNECT_LIMIT_S):
@@ -312,9 +317,16 @@ class Ranks:
             case "rank":
                 body = message.get("body")
                 if isinstance(body, dict) and message.get("generation") == self.generation:
+                    self._note_progress(line.task, body)
                     self._on_word(line.task, body)
             case "exited":
                 self._on_exited(line, message)
+
+    def _note_progress(self, rank: int, word: Message) -> None:
+        if word["type"] == "restored":
+            self._unfinished.add(rank)
+        elif word["type"] == "finished":
+            self._unfinished.discard(rank)
 
     def _on_exited(self, line: AgentLine, message: Message) -> None:
         if message.get("generation") != self.generation or line.task not in self._alive:
@@ -329,6 +341,7 @@ class Ranks:
                 code=code if isinstance(code, int) else None,
                 signal=signal_name if isinstance(signal_name, str) else None,
                 stopped=message.get("stopped") is True,
+                unfinished=line.task in self._unfinished,
                 tail=tuple(str(entry) for entry in tail) if isinstance(tail, list) else (),
                 max_rss_bytes=number(message, "max_rss_bytes"),
             )

@@ -6,6 +6,7 @@ Runs in the event loop; everything that touches the file system runs in a worker
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import time
 from collections import defaultdict
@@ -17,7 +18,7 @@ from typing import Final
 from relight.errors import RelightError
 from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit, commit_complete
-from relight.storage.errors import Fenced, SaveIncomplete
+from relight.storage.errors import Fenced, NoValidCheckpoint, SaveIncomplete
 from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
@@ -76,14 +77,18 @@ class Saves:
         self.steps: dict[int, int] = {}
         self.last_seconds: float | None = None
 
-    async def begin(self, attempt: str, generation: int, world_size: int) -> Restore:
+    async def begin(
+        self, incarnation: Incarnation, *, world_size: int, committed_step: int
+    ) -> Restore:
         """Fence older generations, adopt what they saved completely, choose what to restore.
 
+        ``committed_step`` is the newest that this run is known to have committed, -1 for none.
+
         Raises:
-            NoValidCheckpoint: there are checkpoints, none of them valid.
+            NoValidCheckpoint: there are checkpoints, none of them valid; or there were.
             OSError: the checkpoint directory does not work.
         """
-        self._incarnation = Incarnation(attempt, generation)
+        self._incarnation = incarnation
         self._world_size = world_size
         self._receipts.clear()
         self._joined.clear()
@@ -92,16 +97,29 @@ class Saves:
         self._agreements.clear()
         self._pending = False
         self._committed_step = -1
-        return await asyncio.to_thread(self._begin, self._incarnation)
+        return await asyncio.to_thread(self._begin, incarnation, committed_step)
 
-    def _begin(self, incarnation: Incarnation) -> Restore:
+    def _begin(self, incarnation: Incarnation, committed_step: int) -> Restore:
+        if committed_step >= 0 and not self._directory.is_dir():
+            raise FileNotFoundError(
+                errno.ENOENT,
+                f"checkpoint {committed_step} was committed in it, and it is not there now",
+                str(self._directory),
+            )
         self._directory.mkdir(parents=True, exist_ok=True)
         self._epoch = claim_epoch(self._directory, incarnation)
         for manifest in commit_complete(self._directory, self._epoch):
             _log.info("checkpoint of step %d was complete: committed now", manifest.step)
         newest = newest_valid(self._directory)
+        if newest is None and committed_step >= 0:
+            lost = (
+                f"checkpoint {committed_step} was committed here and is gone; was the folder moved?"
+            )
+            raise NoValidCheckpoint(str(self._directory), (lost,))
         if newest is None:
             return Restore(None, None)
+        if newest.step < committed_step:
+            _log.warning("checkpoint %d is gone, %d is the newest", committed_step, newest.step)
         return Restore(manifest_path(self._directory, newest.step), newest.step)
 
     # What ranks say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,15 @@ def test_a_later_claim_fences_the_earlier_one(tmp_path: Path) -> None:
     with pytest.raises(Fenced):
         prune(tmp_path, Keep(last=1), old, FIRST)
     assert not manifest_path(tmp_path, 4).exists()
+
+
+def test_whose_claims_are_gone_is_not_superseded(tmp_path: Path) -> None:
+    """The folder was deleted, or another file system is mounted there now."""
+    epoch = claim_epoch(tmp_path / "a", FIRST)
+    shutil.rmtree(tmp_path / "a")
+    receipts = shards(tmp_path / "a", 4, FIRST)
+    with pytest.raises(FileNotFoundError, match="is gone; was it deleted, moved or unmounted"):
+        commit(tmp_path / "a", 4, FIRST, epoch, receipts, {})
 
 
 def test_the_next_attempt_commits_what_was_complete(tmp_path: Path) -> None:

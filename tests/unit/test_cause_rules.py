@@ -169,6 +169,21 @@ def test_other_words_fit_no_rule(text: str) -> None:
     )
 
 
+def test_what_relight_itself_has_told_is_no_evidence() -> None:
+    """A save failed for a full disk, there was room again, and then the rank was killed."""
+    told = "relight: rank 0: the checkpoint of step 20 failed: No space left on device"
+    match = first_match(RULES, ended("SIGKILL", told))
+    assert match is not None
+    assert match.rule.id == "killed"
+    assert first_match(RULES, ended(1, told)) is None
+
+
+def test_who_was_killed_had_gone_on_after_its_last_words() -> None:
+    match = first_match(RULES, ended("SIGKILL", "cp: No space left on device"))
+    assert match is not None
+    assert match.rule.budget is not Budget.STOP
+
+
 def test_the_evidence_names_cause_rule_rank_and_line() -> None:
     fault = fault_of_exit(ended(1, "x\nOSError: [Errno 28] No space left on device"), RULES)
     assert fault.evidence == (

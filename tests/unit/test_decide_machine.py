@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from promises import step
@@ -314,13 +315,55 @@ def test_a_stop_before_ranks_run_has_nothing_to_save() -> None:
     assert isinstance(only(during_start), StopRanks)
 
 
-def test_a_failed_emergency_save_ends_the_ranks() -> None:
-    _, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), SaveFailed(step=3, reason="ENOSPC")])
+def test_an_emergency_save_that_will_not_come_ends_the_ranks() -> None:
+    silent = SaveFailed(step=None, reason="ranks [1] did not answer")
+    _, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), silent])
     order = only(actions)
     assert isinstance(order, StopRanks)
-    assert "ENOSPC" in order.reason
-    _, ignored = tell([*RUNNING, SaveFailed(step=3, reason="ENOSPC")])
-    assert ignored == (), "a failed periodic save does not stop the training"
+    assert "ranks [1] did not answer" in order.reason
+
+
+@pytest.mark.parametrize("told", [(), (stop(StopCause.PREEMPTED),)])
+def test_a_periodic_save_that_fails_stops_neither_training_nor_the_emergency_save(
+    told: tuple[Event, ...],
+) -> None:
+    _, actions = tell([*RUNNING, *told, SaveFailed(step=3, reason="ENOSPC")])
+    assert actions == ()
+
+
+def test_a_rank_that_swallows_the_order_to_end_has_not_done_its_work() -> None:
+    """``except BaseException`` around the steps, then a normal end."""
+    ends = [replace(exited(rank, 0), unfinished=True) for rank in (0, 1)]
+    over = RanksStopped(generation=1)
+    _, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), *ends, over])
+    assert isinstance(only(actions), RequestAllocation)
+
+
+def test_who_leaves_its_steps_early_may_do_so_and_is_named() -> None:
+    _, actions = tell([*RUNNING, replace(exited(1, 0), unfinished=True), exited(0, 0)])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.COMPLETED
+    assert end.reason.endswith("ranks [1] before the last of their steps")
+
+
+def test_a_crash_after_a_bare_signal_counts_as_any_other() -> None:
+    story: list[Event] = list(RUNNING)
+    for generation in range(1, 5):
+        bare, crash = stop(StopCause.SIGNALLED), exited(1, 1, generation=generation)
+        story += [bare, crash, RanksStopped(generation=generation), started(generation + 1)]
+    _, actions = tell(story[:-1])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.FAILED
+
+
+def test_ranks_that_start_again_know_what_they_must_find() -> None:
+    saved = CheckpointCommitted(step=30, generation=1)
+    _, actions = tell([*RUNNING, saved, exited(1, 1), RanksStopped(generation=1)])
+    order = only(actions)
+    assert isinstance(order, StartRanks)
+    assert order.committed_step == 30
 
 
 def test_a_hang_shows_stacks_and_one_node_behind_all_others_is_probed() -> None:

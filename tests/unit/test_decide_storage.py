@@ -190,12 +190,15 @@ def test_a_rank_that_dies_of_the_file_system_is_a_witness_too() -> None:
     assert not state.marks
 
 
-def test_an_emergency_save_that_fails_says_why() -> None:
+def test_a_rank_whose_emergency_save_failed_may_try_again() -> None:
     preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
-    _, actions = tell([*RUNNING, preempted, failed(errno.ENOSPC)])
-    order = only(actions)
-    assert isinstance(order, StopRanks)
-    assert "it said so" in order.reason
+    state, actions = tell([*RUNNING, preempted, failed(errno.ENOSPC)])
+    assert actions == ()
+    assert state.unsaved is not None
+    assert "it said so" in state.unsaved.evidence
+    gave_up = RankExited(generation=1, rank=0, node="n1", code=1)
+    _, actions = tell([gave_up], state)
+    assert isinstance(only(actions), StopRanks)
 
 
 def test_a_program_that_saves_nothing_is_not_brought_back_for_ever() -> None:
