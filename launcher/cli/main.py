@@ -31,6 +31,7 @@ _VERBS: Final = {
     "attach": "Open a shell on a node of a run.",
     "cancel": "End a run for good.",
     "ckpt": "Look at a run's checkpoints.",
+    "verify-resume": "Prove that a restart changes nothing in a job.",
     "preflight": "Look at nodes: of a run, or this one.",
     "nodes": "Look at what is known against nodes, and change it.",
     "doctor": "Tell what this site's Slurm allows, and what follows for you.",
@@ -49,7 +50,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
             return None
-        command = import_module(f".{cmd_name}", __package__).command
+        command = import_module(f".{cmd_name.replace('-', '_')}", __package__).command
         assert isinstance(command, click.Command)
         return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -31,7 +32,7 @@ def command(spec: Path | None, sets: tuple[str, ...], resume: str | None, as_jso
     """
     if (spec is None) == (resume is None):
         raise UsageError("give either a spec file or --resume RUN")
-    run = _new_run(spec, sets) if spec is not None else _old_run(resume or "")
+    run = new_local_run(spec, sets) if spec is not None else _old_run(resume or "")
     if not as_json:
         click.echo(f"run {run.run_id} in {run.folder.root}", err=True)
     front = Front(run.folder, run.plan.config, watcher(run.folder, as_json=as_json))
@@ -41,7 +42,12 @@ def command(spec: Path | None, sets: tuple[str, ...], resume: str | None, as_jso
     click.get_current_context().exit(code)
 
 
-def _new_run(spec: Path, sets: tuple[str, ...]) -> StoredRun:
+def new_local_run(spec: Path, sets: tuple[str, ...], *, apart: bool = False) -> StoredRun:
+    """A run that can begin; ``apart``: with checkpoints in its own folder, whatever the spec says.
+
+    Raises:
+        UsageError: it cannot run on this machine.
+    """
     from ..asked import read_asked
     from ..plan import plan
 
@@ -54,6 +60,10 @@ def _new_run(spec: Path, sets: tuple[str, ...]) -> StoredRun:
             f"{spec}: mpi: {launch.config.mpi} needs Slurm's srun to connect "
             f"{launch.config.world_size} ranks; `relight submit` runs it there"
         )
+    if apart:
+        directory = launch.config.run_dir / "checkpoints"
+        checkpoint = replace(launch.config.checkpoint, directory=directory)
+        launch = replace(launch, config=replace(launch.config, checkpoint=checkpoint))
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         return StoredRun(folder, read_plan(folder.root))
 

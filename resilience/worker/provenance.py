@@ -110,16 +110,20 @@ def _submitted_code(run: Path, here: Path) -> Json:
         facts = json.loads((run / "code.json").read_text())
     except (OSError, ValueError):
         return None
-    return {"commit": facts.get("commit"), "dirty": facts.get("dirty"), "copy": str(run / "code")}
+    return {name: facts.get(name) for name in ("commit", "dirty", "tree")} | {
+        "copy": str(run / "code")
+    }
 
 
 def _code(directory: Path, here: Path) -> Json:
     """The commit of the work tree that this is in, and what was changed since."""
     commit = _git(here, "rev-parse", "HEAD")
+    tree = _git(here, "rev-parse", "--show-toplevel")
     status = _git(here, "status", "--porcelain", "-z")
-    if commit is None or status is None:
+    if commit is None or tree is None or status is None:
         return None
     found: dict[str, Json] = {"commit": commit.decode().strip(), "dirty": bool(status)}
+    found["tree"] = os.fsdecode(tree.removesuffix(b"\n"))
     untracked = sum(line.startswith(b"?? ") for line in status.split(b"\0"))
     diff = _git(here, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD")
     if untracked:

@@ -63,6 +63,7 @@ def test_of_a_work_tree_the_commit_and_what_was_changed_since(tmp_path: Path) ->
     assert run_in(tmp_path / "clean", program).provenance["code"] == {
         "commit": head,
         "dirty": False,
+        "tree": str(tree),
     }
     program.write_text(PROGRAM + "# changed\n")
     (tree / "new.py").write_text("")
@@ -70,7 +71,13 @@ def test_of_a_work_tree_the_commit_and_what_was_changed_since(tmp_path: Path) ->
     found = run_in(tmp_path / "dirty", program).provenance
     diff = git(tree, "diff", "HEAD")
     digest = hashlib.sha256(diff).hexdigest()
-    expected = {"commit": head, "dirty": True, "untracked": 1, "diff_sha256": digest}
+    expected = {
+        "commit": head,
+        "dirty": True,
+        "tree": str(tree),
+        "untracked": 1,
+        "diff_sha256": digest,
+    }
     assert found["code"] == expected
     stored = code_path(tmp_path / "dirty/checkpoints", digest)
     assert stored.read_bytes() == diff

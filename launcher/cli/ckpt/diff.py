@@ -33,26 +33,26 @@ def command(one: str, other: str, as_json: bool) -> None:
         sources = (Source(chosen[0].manifest, first), Source(chosen[1].manifest, second))
         found = compare(*sources, advance)
     if as_json:
-        arrays = [_plain(difference) for difference in found.arrays]
+        arrays = [as_json_values(difference) for difference in found.arrays]
         click.echo(json.dumps({"same": found.same, "arrays": arrays, "values": found.values}))
     else:
         for difference in found.arrays:
-            click.echo(_line(difference))
+            click.echo(as_line(difference))
         for key in found.values:
             click.echo(f"{key}: plain values differ")
         click.echo(f"{len(found.arrays)} arrays and {len(found.values)} plain values differ")
     click.get_current_context().exit(0 if found.same else EXIT_FAILED)
 
 
-def _plain(difference: ArrayDifference) -> dict[str, object]:
-    """JSON has no NaN and no infinity."""
+def as_json_values(difference: ArrayDifference) -> dict[str, object]:
+    """For JSON, which has no NaN and no infinity."""
     return {
         name: value if not isinstance(value, float) or isfinite(value) else str(value)
         for name, value in asdict(difference).items()
     }
 
 
-def _line(found: ArrayDifference) -> str:
+def as_line(found: ArrayDifference) -> str:
     name = found.key if found.rank is None else f"{found.key} (rank {found.rank})"
     if found.reason:
         return f"{name}: {found.reason}"

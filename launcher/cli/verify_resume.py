@@ -1,0 +1,55 @@
+"""``relight verify-resume``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from relight.resilience.exit_codes import EXIT_FAILED
+
+from ..resume_proof import prove
+from .ckpt.diff import as_json_values, as_line
+from .run import new_local_run
+from .spec_arguments import with_spec
+
+
+@click.command("verify-resume")
+@with_spec
+@click.option(
+    "--at",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="STEP",
+    help="Restart the second run once it has done so many steps.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
+    """Run the job of SPEC twice on this machine, once with a restart, and compare the results.
+
+    Every array and every plain value of the two last checkpoints must be the same, bit for bit;
+    exit 1 when they are not. Give the job few steps: it is run to its end.
+    """
+    undisturbed, disturbed = (new_local_run(path, sets, apart=True) for _ in range(2))
+    proof = prove(undisturbed, disturbed, at)
+    found = proof.comparison
+    if as_json:
+        told = {
+            "runs": [undisturbed.run_id, disturbed.run_id],
+            "step": proof.step,
+            "resumed": proof.resumed,
+            "same": found.same,
+            "arrays": [as_json_values(one) for one in found.arrays],
+            "values": found.values,
+        }
+        click.echo(json.dumps(told))
+    else:
+        for difference in found.arrays:
+            click.echo(as_line(difference))
+        for key in found.values:
+            click.echo(f"{key}: plain values differ")
+        resumed = ", ".join(map(str, proof.resumed))
+        verdict = "is the same bit for bit" if found.same else "differs"
+        click.echo(f"step {proof.step}, resumed from step {resumed}: the state {verdict}")
+    click.get_current_context().exit(0 if found.same else EXIT_FAILED)
