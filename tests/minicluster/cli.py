@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import signal
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -135,4 +136,10 @@ def _folder(text: str) -> str:
     path = Path(text).resolve()
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"no such folder: {text}")
+    for folder in (path, *path.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            raise argparse.ArgumentTypeError(
+                f"the ordinary user {USER} may not enter {folder}: use a folder elsewhere, "
+                f"or chmod o+x {folder}"
+            )
     return str(path)
