@@ -78,6 +78,8 @@ class Watch:
         self._process: asyncio.subprocess.Process | None = None
         self._started = 0.0
         self._read_at_ns = -1
+        self._stamps_ns: dict[str, int] = {}
+        self._reports: dict[str, NodeReport | None] = dict.fromkeys(self._nodes)
         self._bad: dict[str, str] = {}
         self._accused: dict[str, tuple[int, bool]] = {}
         self._first: dict[str, Sample] = {}
@@ -160,7 +162,18 @@ class Watch:
         if date_ns == self._read_at_ns:
             return None
         self._read_at_ns = date_ns
-        return read_reports(self._out_dir, self._nodes)
+        changed = [node for node in self._nodes if self._is_new(node)]
+        self._reports |= read_reports(self._out_dir, changed)
+        return self._reports
+
+    def _is_new(self, node: str) -> bool:
+        """Of a thousand nodes mostly one has something to say."""
+        try:
+            stamp_ns = (self._out_dir / f"{node}.json").stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        known_ns, self._stamps_ns[node] = self._stamps_ns.get(node), stamp_ns
+        return stamp_ns != known_ns
 
     def _judge(self, reports: dict[str, NodeReport | None]) -> None:
         judgement = judge_running(reports)

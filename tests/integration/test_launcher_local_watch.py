@@ -184,3 +184,35 @@ def test_after_a_failure_the_nodes_are_looked_at(tmp_path: Path) -> None:
     history = [str(RELIGHT), "history", folder.name]
     story = subprocess.run(history, env=env, capture_output=True, text=True, check=True).stdout
     assert "after the run: not fit: node0 (smoke: it is burnt)" in story
+
+
+CONTAINED = """\
+import os, sys
+from pathlib import Path
+
+if os.environ["RELIGHT_GENERATION"] == "1" and os.environ["RANK"] == "1":
+    sys.exit("NVRM: Xid (PCI:0000:3b:00): 94, pid=7, Contained: SM")
+"""
+
+
+def test_a_node_whose_gpu_is_in_doubt_is_put_to_work(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(CONTAINED)
+    spec = tmp_path / "job.yaml"
+    spec.write_text(
+        f"command: [{sys.executable}, {tmp_path / 'work.py'}]\n"
+        "resources: {nodes: 2}\n"
+        "health: {preflight: off}\n"
+    )
+    env = {**os.environ, "RELIGHT_HOME": str(tmp_path / "home")}
+    run = [str(RELIGHT), "run", str(spec)]
+    done = subprocess.run(run, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
+    (folder,) = (tmp_path / "home" / "runs").iterdir()
+    records = read_journals(folder / "journal")
+    assert done.returncode == 0, [record.name for record in records]
+    (asked,) = [record.data for record in records if record.name == "ProbeNodes"]
+    assert (asked["nodes"], asked["work"]) == (["node1"], True)
+    (answer,) = [record.data for record in records if record.name == "NodesProbed"]
+    assert (answer["answered"], answer["failed"]) == (["node1"], {})
+    (report,) = folder.glob("attempts/*/tests/node1.json")
+    tests = {result["check"] for result in json.loads(report.read_text())["results"]}
+    assert {"product", "memory_rate", "disk_rate"} < tests
