@@ -40,6 +40,8 @@ def load_for(
         CheckpointDamaged, FormatUnknown: as for `load_shard`.
     """
     same_world = world_size == manifest.world_size
+    if same_world and not needs.pieces:
+        return Loaded(load_shard(directory, manifest, rank))
     with Shards(directory, manifest) as shards:
         if same_world and _as_saved(shards, rank, needs):
             return Loaded(load_shard(directory, manifest, rank))

@@ -85,7 +85,8 @@ def _replicated(name: str, thing: object) -> Protected | None:
     return replace(inner, capture=lambda: Replicated(inner.capture()))
 
 
-def _stateful(name: str, thing: object) -> Protected | None:
+def _stateful(name: str, wrapped: object) -> Protected | None:
+    thing = _unwrapped(wrapped)
     if not isinstance(thing, Stateful):
         return None
 
@@ -98,6 +99,13 @@ def _stateful(name: str, thing: object) -> Protected | None:
         thing.load_state_dict(_expect(name, as_spread(saved, thing.state_dict()), dict))
 
     return Protected(thing.state_dict, restore, outline=outline)
+
+
+def _unwrapped(thing: object) -> object:
+    """The model in DDP, whose own state has other keys: a single rank has no use for DDP."""
+    parallel = sys.modules.get("torch.nn.parallel")
+    is_wrapped = parallel and isinstance(thing, parallel.DistributedDataParallel)
+    return getattr(thing, "module") if is_wrapped else thing  # noqa: B009  # of no known type
 
 
 def _container(name: str, thing: object) -> Protected | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from relight import Part, PerRank, Replicated
 from relight.resilience.worker.state import ProgramState
@@ -76,6 +78,20 @@ def test_data_parallel_training_goes_on(
         torch.testing.assert_close(mine.state_dict(), model.state_dict(), rtol=0, atol=0)
         torch.testing.assert_close(own.state_dict(), optimizer.state_dict(), rtol=0, atol=0)
         assert (data, restored["best"]) == ({"taken": 40}, 0.5)
+
+
+def test_a_model_in_ddp_is_restored_by_a_rank_without(tmp_path: Path) -> None:
+    model, alone = trained(1)[0], trained(2)[0]
+    dist.init_process_group("gloo", f"file://{tmp_path}/met", rank=0, world_size=1)
+    try:
+        manifest = save(tmp_path, [{"model": DistributedDataParallel(model)}] * 2)
+        again = trained(3)[0]
+        restore(tmp_path, manifest, 0, 2, {"model": DistributedDataParallel(again)})
+    finally:
+        dist.destroy_process_group()
+    restore(tmp_path, manifest, 0, 1, {"model": alone})
+    for restored in (alone, again):
+        torch.testing.assert_close(restored.state_dict(), model.state_dict(), rtol=0, atol=0)
 
 
 def test_a_field_in_parts_is_cut_anew_even_for_as_many_ranks(tmp_path: Path) -> None:
