@@ -51,8 +51,9 @@ def _one_authority(state: State, after: State, actions: tuple[Action, ...]) -> N
         if isinstance(way, StartRanks):
             assert after.phase is Phase.STARTING
         if isinstance(way, RequestAllocation):
-            assert after.phase is Phase.MOVING
-            assert state.phase is not Phase.MOVING, "asked for twice"
+            assert after.phase is (Phase.STOPPING if way.early else Phase.MOVING)
+            assert state.arranged is None, "asked for twice"
+            assert not way.early or not state.asked
 
 
 def _fit_nodes(state: State, after: State, actions: tuple[Action, ...], policy: Policy) -> None:

@@ -91,8 +91,11 @@ class AwaitStorage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAllocation:
+    """``early``: while the ranks still save. A requeue would end them: only a successor will do."""
+
     exclude: tuple[str, ...]
     reason: str
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,27 +1,57 @@
-"""The scheduler's answers after a new allocation was asked for. Pure."""
+"""A new allocation: asked for, and what the scheduler answers. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ..exit_codes import EXIT_RESTART, EXIT_STOP
-from .actions import Outcome, Withdraw
+from .actions import Outcome, RequestAllocation
+from .budgets import charge_attempt
 from .causes import StopCause
 from .degrade import stay
 from .events import AllocationArranged, AllocationRefused
 from .policy import Policy
-from .state import State
-from .ways_back import Decision, cause_text, finish
+from .state import Phase, State
+from .ways_back import (
+    Decision,
+    cause_text,
+    finish,
+    move,
+    out_of_budget,
+    restarting,
+    to_avoid,
+)
+
+
+def ask_early(state: State, policy: Policy, now: float) -> Decision:
+    """Before an end of the allocation that is known, a successor is sent at once.
+
+    Ranks that save until they are killed would leave no time for it, and the run would not go on.
+    """
+    stop = state.stop
+    if stop is None or stop.cause not in (StopCause.TIME_LIMIT, StopCause.PREEMPTED):
+        return state, ()
+    spent = out_of_budget(charge_attempt(state), policy, now)
+    if policy.script or policy.restart not in ("auto", "successor") or spent is not None:
+        return state, ()
+    reason = f"before the ranks stop: {stop.cause.value}"
+    order = RequestAllocation(exclude=to_avoid(state), reason=reason, early=True)
+    return replace(state, asked=True), (order,)
 
 
 def allocation_refused(
     state: State, event: AllocationRefused, policy: Policy, now: float
 ) -> Decision:
+    early, state = state.asked, replace(state, asked=False)
+    if state.phase is not Phase.MOVING:
+        return state, ()  # it is asked for again once the ranks have stopped
     reason = f"no new allocation: {event.reason}"
     if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
         return finish(state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, reason)
     if event.transient:  # the scheduler may bring the run back; a verdict would forbid that
         return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause_text(state), reason)
+    if early:  # a requeue may be possible
+        return move(state, policy, now, reason)
     stayed = stay(state, policy, now, reason)
     if stayed is not None:
         return stayed
@@ -29,15 +59,14 @@ def allocation_refused(
 
 
 def allocation_arranged(state: State, event: AllocationArranged) -> Decision:
+    state = replace(state, asked=False, arranged=event)
+    if state.phase is not Phase.MOVING:
+        return state, ()  # the ranks still save
     if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
-        reason = "the run was cancelled while a new allocation was arranged"
-        order = Withdraw(mode=event.mode, job_id=event.job_id, reason=reason)
-        state, actions = finish(
+        return finish(
             state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, state.stop.evidence
         )
-        return state, (order, *actions)
-    reason = f"goes on as job {event.job_id} ({event.mode})"
-    return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)
+    return restarting(state, event)
 
 
 def given_again(state: State, policy: Policy) -> tuple[State, str]:
@@ -46,7 +75,7 @@ def given_again(state: State, policy: Policy) -> tuple[State, str]:
     Their exclusions are dropped, the oldest first, as many as the run needs; gives what to say. The
     ranks do not leave them again for what is seen while they run: there is nowhere to go.
     """
-    lacking = max(policy.nodes - len(state.healthy), 0)
+    lacking = max(policy.least_nodes - len(state.healthy), 0)
     again = [exclusion for exclusion in state.excluded if exclusion.node in state.nodes][:lacking]
     if not again:
         return state, ""

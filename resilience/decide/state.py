@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from .causes import FaultCause, StopCause
 from .classify import Fault
+from .events import AllocationArranged
 from .past import Past
 
 
@@ -86,6 +87,8 @@ class State:
     done: frozenset[int] = frozenset()  # ranks that ended with 0
     left_early: frozenset[int] = frozenset()  # of those, who had not done the last of their steps
     stop: Stop | None = None
+    asked: bool = False  # for a successor, before the ranks have stopped; no answer yet
+    arranged: AllocationArranged | None = None
     fault: Fault | None = None
     unsaved: Fault | None = None  # why the last save failed, until another one succeeds
     alike: int = 0  # ranks that have said what proves the fault

@@ -7,6 +7,7 @@ from dataclasses import replace
 from .actions import SaveAndStop, StopRanks
 from .causes import StopCause
 from .events import RanksLingered, StopRequested
+from .moving import ask_early
 from .policy import Policy
 from .state import Phase, State, Stop
 from .ways_back import Decision, leave
@@ -27,7 +28,8 @@ def stop_requested(state: State, event: StopRequested, policy: Policy, now: floa
     state = replace(state, stop=stop)
     if state.phase is Phase.RUNNING:
         order = SaveAndStop(cause=stop.cause, kill_at=stop.kill_at, reason=stop.evidence)
-        return replace(state, phase=Phase.STOPPING), (order,)
+        state, early = ask_early(state, policy, now)
+        return replace(state, phase=Phase.STOPPING), (order, *early)
     if state.phase is Phase.STARTING:
         reason = f"nothing to save yet; {stop.evidence}"
         return replace(state, phase=Phase.STOPPING), (StopRanks(reason=reason),)

@@ -11,9 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 from ..exit_codes import EXIT_FAILED, EXIT_RESTART, EXIT_STOP
-from .actions import Action, ExcludeNode, Finish, Outcome, RequestAllocation, StartRanks
+from .actions import (
+    Action,
+    ExcludeNode,
+    Finish,
+    Outcome,
+    RequestAllocation,
+    StartRanks,
+    Withdraw,
+)
 from .budgets import budget_of, charge, charge_attempt, overdrawn
 from .causes import StopCause
+from .events import AllocationArranged
 from .policy import Policy
 from .rules import Budget
 from .state import Exclusion, Phase, State
@@ -106,10 +115,24 @@ def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
     stopped = out_of_budget(state, policy, now)
     if stopped is not None:
         return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
-    slow = tuple(sorted(state.slow - set(state.excluded_nodes)))
-    # When too many are excluded, the first are forgotten: weak evidence is.
-    order = RequestAllocation(exclude=(*slow, *state.excluded_nodes), reason=reason)
-    return replace(state, phase=Phase.MOVING), (order,)
+    if state.arranged is not None:
+        return restarting(state, state.arranged)
+    moving = replace(state, phase=Phase.MOVING)
+    if state.asked:  # the answer is on its way
+        return moving, ()
+    return moving, (RequestAllocation(exclude=to_avoid(state), reason=reason),)
+
+
+def to_avoid(state: State) -> tuple[str, ...]:
+    """When too many are excluded, the first are forgotten: weak evidence is."""
+    slow = state.slow - set(state.excluded_nodes)
+    return (*sorted(slow), *state.excluded_nodes)
+
+
+def restarting(state: State, arranged: AllocationArranged) -> Decision:
+    """This attempt ends, and the run goes on in the next."""
+    reason = f"goes on as job {arranged.job_id} ({arranged.mode})"
+    return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)
 
 
 def out_of_budget(state: State, policy: Policy, now: float) -> str | None:
@@ -146,7 +169,12 @@ def finish(
 ) -> tuple[State, tuple[Action, ...]]:
     tail = state.fault.tail if state.fault is not None else ()
     order = Finish(outcome=outcome, exit_code=exit_code, cause=cause, reason=reason, tail=tail)
-    return replace(state, phase=Phase.ENDED), (order,)
+    ended = replace(state, phase=Phase.ENDED, arranged=None)
+    if state.arranged is None or outcome in (Outcome.RESTARTING, Outcome.INTERRUPTED):
+        return ended, (order,)
+    why = f"the run does not go on: {reason}"
+    job = state.arranged
+    return ended, (Withdraw(mode=job.mode, job_id=job.job_id, reason=why), order)
 
 
 def cause_text(state: State) -> str:

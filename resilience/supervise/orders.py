@@ -208,7 +208,9 @@ class Orders:
         while True:
             try:
                 restart = await asyncio.to_thread(
-                    self._cluster.new_allocation, order.exclude, self._config.restart.mode
+                    self._cluster.new_allocation,
+                    order.exclude,
+                    "successor" if order.early else self._config.restart.mode,
                 )
             except RestartRefused as error:
                 return AllocationRefused(reason=str(error))

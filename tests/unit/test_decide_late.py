@@ -44,13 +44,15 @@ STOPPED = RanksStopped(generation=1)
 PROBED = NodesProbed(answered=(), silent={"n2": "no answer"})
 REFUSED = CheckpointRefused(step=9, reason="block 3", node="n1")
 PREEMPTED = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
+REQUEUED = StopRequested(cause=StopCause.REQUEUED, kill_at=9.0, evidence="x")
 NO_PLACE = AllocationRefused(reason="no")
 
 NEW: tuple[Event, ...] = ()
 PREFLIGHT = (BEGIN,)
 STARTING = (BEGIN, FINE)
 RUNNING = (BEGIN, FINE, STARTED)
-ENDED = (*RUNNING, NO_PLACE)
+MOVING = (*RUNNING, REQUEUED, STOPPED)
+ENDED = (*MOVING, NO_PLACE)
 
 
 def after(story: tuple[Event, ...]) -> tuple[State, tuple[Action, ...]]:

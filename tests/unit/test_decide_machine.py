@@ -243,7 +243,7 @@ def test_a_lost_node_with_a_spare_goes_on_in_the_allocation() -> None:
     assert start.nodes == ("n1", "n3")
 
 
-@pytest.mark.parametrize("cause", [StopCause.PREEMPTED, StopCause.TIME_LIMIT, StopCause.REQUEUED])
+@pytest.mark.parametrize("cause", [StopCause.HELD, StopCause.REQUEUED])
 def test_the_end_of_an_allocation_saves_and_moves(cause: StopCause) -> None:
     state, actions = tell([*RUNNING, stop(cause)])
     order = only(actions)
@@ -383,7 +383,7 @@ def test_a_hang_shows_stacks_and_one_node_behind_all_others_is_probed() -> None:
 
 def test_ranks_that_hang_after_their_save_are_ended() -> None:
     lingered = RanksLingered(generation=1, ranks=(1,), detail="step 9 is saved")
-    state, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), lingered])
+    state, actions = tell([*RUNNING, stop(StopCause.REQUEUED), lingered])
     assert isinstance(only(actions), StopRanks)
     _, actions = tell([RanksStopped(generation=1)], state=state)
     assert isinstance(only(actions), RequestAllocation)
@@ -392,7 +392,7 @@ def test_ranks_that_hang_after_their_save_are_ended() -> None:
 
 
 def test_a_rank_that_crashes_while_saving_ends_the_others() -> None:
-    state, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), exited(0, signal="SIGSEGV")])
+    state, actions = tell([*RUNNING, stop(StopCause.REQUEUED), exited(0, signal="SIGSEGV")])
     assert isinstance(only(actions), StopRanks)
     _, actions = tell([RanksStopped(generation=1)], state=state)
     assert isinstance(only(actions), RequestAllocation)
@@ -487,7 +487,7 @@ def test_a_start_that_fails_on_one_node_makes_it_a_suspect() -> None:
 
 
 def test_a_refused_allocation_stops_the_run_and_says_why() -> None:
-    moving: list[Event] = [*RUNNING, stop(StopCause.PREEMPTED), RanksStopped(generation=1)]
+    moving: list[Event] = [*RUNNING, stop(StopCause.REQUEUED), RanksStopped(generation=1)]
     _, actions = tell([*moving, AllocationRefused(reason="QOS limit")])
     end = only(actions)
     assert isinstance(end, Finish)

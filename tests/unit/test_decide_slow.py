@@ -61,8 +61,8 @@ def test_without_a_spare_it_is_used_again_and_costs_no_allocation() -> None:
 
 
 def test_a_new_allocation_avoids_it_and_forgets_it_first() -> None:
-    preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
-    _, actions = tell([STARTED, SLOW, preempted, RanksStopped(generation=1)], "n1", "n2")
+    requeued = StopRequested(cause=StopCause.REQUEUED, kill_at=9.0, evidence="x")
+    _, actions = tell([STARTED, SLOW, requeued, RanksStopped(generation=1)], "n1", "n2")
     order = actions[-1]
     assert isinstance(order, RequestAllocation)
     assert order.exclude == ("n2",)

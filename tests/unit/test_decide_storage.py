@@ -209,8 +209,8 @@ def test_a_program_that_saves_nothing_is_not_brought_back_for_ever() -> None:
             attempt=f"{number}.0", job_id=str(number), restart_count=0, nodes=NODES, batch_node="n1"
         )
         state, actions = tell([begin, started()], state, policy)
-        preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
-        state, actions = tell([preempted, RanksStopped(generation=1)], state, policy)
+        requeued = StopRequested(cause=StopCause.REQUEUED, kill_at=9.0, evidence="x")
+        state, actions = tell([requeued, RanksStopped(generation=1)], state, policy)
         assert isinstance(only(actions), Finish if number == 2 else RequestAllocation)
     end = only(actions)
     assert isinstance(end, Finish)
