@@ -85,6 +85,8 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             walltime_s=restart.walltime,
             warm=restart.warm,
             watch_hangs=restart.hang != "off",
+            silence_s=restart.silence,
+            idle_s=restart.idle,
             hang_s=None if restart.hang in ("auto", "off") else parse_duration(restart.hang),
         ),
         health=HealthConfig(

@@ -242,6 +242,8 @@ class RestartRules(_Section):
     no_progress: Count = 3
     walltime: Seconds | None = None
     hang: HangLimit = "auto"
+    silence: Seconds | None = None
+    idle: Seconds | None = None
     warm: bool = True
 
 

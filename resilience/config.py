@@ -52,6 +52,8 @@ class RestartConfig:
     watch_hangs: bool = True
     warm: bool = True  # keep a process per rank that has the next generation's imports done
     hang_s: float | None = None  # how long no step may be done; None: learned from the steps
+    silence_s: float | None = None  # how long no rank may write anything; None: for ever
+    idle_s: float | None = None  # how long a rank may use no CPU; None: for ever
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

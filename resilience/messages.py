@@ -14,14 +14,17 @@ agent → supervisor
 
 supervisor → agent
     ``need_port``  nothing
-    ``start``      generation, argv, cwd, env, secret_files, log, warm: start the program; with log
-                   null it is a batch script, and does not find the variables ``without_env``: it
-                   writes where the agent does, and signals reach it
+    ``start``      generation, argv, cwd, env, secret_files, log, warm, watched: start the program;
+                   with log null it is a batch script, and does not find the variables
+                   ``without_env``: it writes where the agent does, and signals reach it
     ``signal``     signal: send it to the batch script's process, and to that only
     ``stop``       generation, signal: send it to the program's process group
     ``stacks``     generation: let the programs print their stacks
     ``rank``       body: to be relayed to the program
     ``quit``       nothing: end, after the program has ended
+
+agent → supervisor, as the body of a ``rank``, for a program that is watched
+    ``active``     output_s, idle_s: seconds since it has last written, and used a CPU
 
 program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOCKET``)
     ``joined``     rank, pid

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ..config import RestartConfig
 from ..decide.events import Event, RanksHung, RanksStraggled
 from ..decide.state import Phase, State
 from ..messages import Message
 from .pace import Pace
+from .quiet import Quiet
 from .ranks import Ranks
 from .stragglers import Stragglers
 
@@ -16,11 +18,14 @@ from .stragglers import Stragglers
 class Lookout:
     """Reports RanksHung and RanksStraggled by ``emit``."""
 
-    def __init__(self, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, config: RestartConfig, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]
+    ) -> None:
         self._pace = pace
         self._ranks = ranks
         self._emit = emit
         self._stragglers = Stragglers()
+        self._quiet = Quiet(config)
         self._generation = 0
 
     @property
@@ -32,6 +37,12 @@ class Lookout:
         """What a rank says (see ``messages``)."""
         self._pace.on_word(rank, word, time.monotonic())
         self._stragglers.on_word(rank, word)
+        self._quiet.on_word(rank, word)
+
+    def ended(self, rank: int) -> None:
+        """The program of a rank has ended."""
+        self._pace.ended(rank, time.monotonic())
+        self._quiet.ended(rank)
 
     def look(self, state: State) -> None:
         """What has come out by now."""
@@ -41,6 +52,7 @@ class Lookout:
         if state.generation != self._generation:
             self._generation = state.generation
             self._stragglers.begin(now, self._ranks.world_size)
+            self._quiet.begin(self._ranks.world_size)
         self._look_for_hangs(state, now)
         for one in self._stragglers.look(now, self._ranks.places):
             self._emit(
@@ -54,10 +66,11 @@ class Lookout:
             )
 
     def _look_for_hangs(self, state: State, now: float) -> None:
-        hang = self._pace.hang(now)
+        hang = self._pace.hang(now) or self._quiet.hang()
         if hang is None:
             return
         self._pace.begin(now, self._ranks.world_size)  # said once
+        self._quiet.begin(self._ranks.world_size)
         self._emit(
             RanksHung(
                 generation=state.generation,

@@ -234,6 +234,7 @@ class Ranks:
             attempt, generation = rendezvous.attempt, rendezvous.generation
             self.tell(script.start_order(self._config, argv, attempt, generation))
             return
+        restart = self._config.restart
         for task, line in sorted(self._channel.lines.items()):
             log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, task)
             self._alive[task] = line.node
@@ -246,7 +247,8 @@ class Ranks:
                     "env": rendezvous.environment(self._config, task),
                     "secret_files": dict(self._config.secret_files),
                     "log": str(log),
-                    "warm": self._config.restart.warm and self._config.mpi is None,
+                    "watched": restart.silence_s is not None or restart.idle_s is not None,
+                    "warm": restart.warm and self._config.mpi is None,
                 }
             )
 

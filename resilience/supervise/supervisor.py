@@ -113,7 +113,7 @@ class Supervisor:
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._pace = Pace(config.restart)
-        self._lookout = Lookout(self._pace, self._ranks, self._emit)
+        self._lookout = Lookout(config.restart, self._pace, self._ranks, self._emit)
         self._reasons = ReasonsToStop(
             config,
             cluster,
@@ -214,7 +214,7 @@ class Supervisor:
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, RankExited):
-            self._pace.ended(event.rank, time.monotonic())
+            self._lookout.ended(event.rank)
         if self._is_script and isinstance(event, RankExited):
             self._spawn(self._script.ended(event))
         elif isinstance(event, RanksStopped) or (isinstance(event, RankExited) and event.code == 0):

@@ -34,6 +34,7 @@ from ..messages import (
     number,
     text,
 )
+from .activity import Activity
 from .beats import SHORT_S, beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
 from .program import Program, before_exec
@@ -96,6 +97,7 @@ class Agent:
         self._imports: list[str] = []
         self._warm_up_at = float("inf")
         self._standby: Standby | None = None
+        self._activity: Activity | None = None
         self._give_up_at = float("inf")
         self._heard = time.monotonic()
         self._beaten = 0.0
@@ -195,6 +197,9 @@ class Agent:
         self._warm = PythonCommand.of(argv) if order["warm"] is True else None
         started = {"generation": self._program.generation, "pid": self._program.pid}
         self._tell({"type": "started", **started})
+        self._activity = None
+        if order.get("watched") is True and self._program.pid is not None:
+            self._activity = Activity(self._program.pid, Path(text(order, "log")))
 
     # The program
 
@@ -288,6 +293,9 @@ class Agent:
         if now > self._warm_up_at:
             self._warm_up_at = float("inf")
             self._warm_up()
+        if self._program is not None and self._activity is not None and self._activity.due():
+            generation, seen = self._program.generation, self._activity.look()
+            self._tell({"type": "rank", "generation": generation, "body": seen})
         if now > self._give_up_at and self._program is not None:
             self._give_up_at = float("inf")
             self._program.give_up()

@@ -1,0 +1,91 @@
+"""Programs without the Python API that hang, as their agents and their run see it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from stage.local import Run
+
+from relight.resilience.supervise.journal import read_journals
+from relight.resilience.worker.activity import Activity, family
+
+SLEEP = "import time\ntime.sleep(600)\n"
+IN_A_CHILD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SLEEP!r}])\n"
+BUSY_CHILD = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while True: pass'])\n"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(code: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", code])
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        for pid in reversed(family(process.pid)):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def idle_s(activity: Activity, seconds: float) -> float:
+    """What the last of several looks says."""
+    over = time.monotonic() + seconds
+    while True:
+        seen = activity.look()["idle_s"]
+        assert isinstance(seen, float)
+        if time.monotonic() > over:
+            return seen
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("code", [SLEEP, IN_A_CHILD])
+def test_a_program_that_sleeps_is_idle(
+    tmp_path: Path, start: Callable[[str], subprocess.Popen[bytes]], code: str
+) -> None:
+    assert idle_s(Activity(start(code).pid, tmp_path / "log"), 4.0) > 1.0
+
+
+def test_the_work_of_a_child_is_the_programs(
+    tmp_path: Path, start: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    assert idle_s(Activity(start(BUSY_CHILD).pid, tmp_path / "log"), 3.0) < 1.0
+
+
+def test_output_is_what_the_log_gains(
+    tmp_path: Path, start: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    log = tmp_path / "log"
+    activity = Activity(start(SLEEP).pid, log)
+    activity.look()
+    time.sleep(0.1)
+    silent_s = activity.look()["output_s"]
+    assert isinstance(silent_s, float)
+    assert silent_s >= 0.1
+    log.write_text("a line\n")
+    assert activity.look()["output_s"] == 0.0
+
+
+def test_a_silent_run_is_given_up_when_no_failure_is_forgiven(tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    program = tmp_path / "program.py"
+    program.write_text(f"print('begun', flush=True)\n{SLEEP}")
+    spec.write_text(
+        f"name: t\ncommand: [{sys.executable}, {program}]\n"
+        "restart: {silence: 6s, failures: 0}\nhealth: {preflight: 'off'}\n"
+    )
+    run = Run(tmp_path / "home", str(spec))
+    code, _ = run.end()
+    assert code == 1
+    (finish,) = [r.data for r in read_journals(run.folder / "journal") if r.name == "Finish"]
+    assert finish["cause"] == "hang"
+    assert "no rank has written anything" in str(finish["reason"])
