@@ -335,7 +335,7 @@ def test_a_rank_that_swallows_the_order_to_end_has_not_done_its_work() -> None:
     """``except BaseException`` around the steps, then a normal end."""
     ends = [replace(exited(rank, 0), unfinished=True) for rank in (0, 1)]
     over = RanksStopped(generation=1)
-    _, actions = tell([*RUNNING, stop(StopCause.PREEMPTED), *ends, over])
+    _, actions = tell([*RUNNING, stop(StopCause.REQUEUED), *ends, over])
     assert isinstance(only(actions), RequestAllocation)
 
 
