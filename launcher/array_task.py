@@ -1,6 +1,7 @@
 """The run folder of one task of a job array: each task is a run of its own, with its own restarts.
 
-Made by the task itself when it starts for the first time: at submission nobody knows the job's id.
+Made by the task itself when it starts for the first time: at submission nobody knows the job's id,
+and a sweep may have thousands.
 """
 
 from __future__ import annotations
@@ -8,34 +9,82 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from relight.resilience.run_folder import RunFolder
 
+MARK: Final = "@relight-index@"  # where the number of a task goes; no shell and no JSON quotes it
+_VALUE: Final = re.compile(r"\$\{sweep\.([A-Za-z0-9_]+)\}")
 
-def folder_of(root: Path, env: Mapping[str, str]) -> Path:
-    """The folder of this process's run: ``root``, or that of its array task below it."""
+
+def folder_of(root: Path, env: Mapping[str, str], first: int | None = None) -> Path:
+    """The folder of this process's run: ``root``, or that of its array task below it.
+
+    ``first`` is the number of the array's first task, in a sweep that is split over several.
+    """
     task = env.get("SLURM_ARRAY_TASK_ID")
     if task is None:
         return root
-    folder = RunFolder(root / "tasks" / task)
+    number = task if first is None else str(first + int(task))
+    folder = RunFolder(root / "tasks" / number)
     if not folder.plan.exists():
-        _make(RunFolder(root), folder, task)
+        _make(RunFolder(root), folder, number)
+    if first is not None:
+        _show_output(RunFolder(root), folder, f"{env['SLURM_ARRAY_JOB_ID']}_{task}.out")
+    if (root / "CANCELLED").exists():
+        folder.cancelled.touch(mode=0o600)
     return folder.root
 
 
 def _make(array: RunFolder, folder: RunFolder, task: str) -> None:
+    folder.attempts.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if array.sweep.is_dir():
+        content = _of_sweep(array, int(task))
+        script = (array.sweep / "job.sh").read_text().replace(MARK, task)
+        _write(folder.script, script)
+    else:
+        content = _of_array(array, folder, task)
+    with contextlib.suppress(FileExistsError):  # so that the run is found by its id
+        (array.root.parent / content["run"]["run_id"]).symlink_to(folder.root)
+    _write(folder.plan, json.dumps(content))  # the last: with it the folder is whole
+
+
+def _of_array(array: RunFolder, folder: RunFolder, task: str) -> Any:
     content = json.loads(array.plan.read_text())
     run = content["run"]
     run["run_id"] = f"{run['run_id']}_{task}"
     run["run_dir"] = str(folder.root)
     run["checkpoint"]["directory"] = str(folder.root / "checkpoints")
-    folder.attempts.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(FileExistsError):  # so that the run is found by its id
-        (array.root.parent / run["run_id"]).symlink_to(folder.root)
-    part = folder.plan.with_suffix(".part")
+    return content
+
+
+def _of_sweep(array: RunFolder, number: int) -> Any:
+    point = json.loads((array.sweep / "points.json").read_text())[number]
+    content = json.loads((array.sweep / "plan.json").read_text().replace(MARK, str(number)))
+    run, checkpoint = content["run"], content["run"]["checkpoint"]
+    for key in ("command", "resume"):
+        run[key] = [_put_in(word, point) for word in run[key]]
+    run["env"] = {name: _put_in(value, point) for name, value in run["env"].items()}
+    checkpoint["directory"] = _put_in(checkpoint["directory"], point)
+    return content
+
+
+def _put_in(text: str, point: Mapping[str, str]) -> str:
+    return _VALUE.sub(lambda match: point[match[1]], text)
+
+
+def _show_output(array: RunFolder, folder: RunFolder, name: str) -> None:
+    """What the batch script prints, where that of any other run is."""
+    with contextlib.suppress(FileExistsError):
+        (folder.attempts / name).symlink_to(array.attempts / name)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_suffix(".part")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w") as file:
-        json.dump(content, file)
-    part.replace(folder.plan)
+        file.write(text)
+    part.replace(path)

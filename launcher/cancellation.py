@@ -8,6 +8,7 @@ from typing import Final
 
 from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.exit_codes import EXIT_STOP
+from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import ClusterUnavailable
 from relight.resilience.supervise.standing import read_verdict, write_verdict
 
@@ -39,6 +40,8 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
     """
     if read_verdict(run.folder) is None:  # with one, nothing of the run would start again
         run.folder.cancelled.touch(mode=0o600)
+        for task in run.folder.root.glob("tasks/*") if run.is_sweep else ():
+            RunFolder(task).cancelled.touch(mode=0o600)
     jobs, ended = _end_local(run, wait_s) if run.plan.cluster == "local" else _end_jobs(run, wait_s)
     if ended and read_verdict(run.folder) is None:
         order = Finish(

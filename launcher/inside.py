@@ -36,6 +36,8 @@ def look_inside(run: StoredRun) -> Inside:
         UsageError: it holds no nodes.
         ClusterUnavailable, SlurmMissing: as the client.
     """
+    if run.is_sweep:
+        raise UsageError(f"{run.run_id} is a sweep: name one of its runs, such as {run.run_id}_0")
     facts = read_facts(run, Queue())
     if facts.presence is not Presence.RUNNING:
         raise UsageError(f"run {run.run_id} holds no nodes now ({status(facts).state})")

@@ -26,6 +26,25 @@ class Submitter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayPart:
+    """Tasks of a sweep that go into one job array: ``count`` from ``first`` on."""
+
+    first: int
+    count: int
+    at_once: int | None
+
+    @property
+    def option(self) -> str:
+        """Indices begin with 0 in each array: a site limits the largest."""
+        limit = "" if self.at_once is None else f"%{self.at_once}"
+        return f"0-{self.count - 1}{limit}"
+
+    def name(self, run_id: str) -> str:
+        """A name that no other array has: a lost answer of sbatch is looked up by it."""
+        return run_id if self.first == 0 else f"{run_id}.{self.first}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
     """What will be sent."""
 

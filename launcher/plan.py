@@ -11,20 +11,22 @@ from relight.resilience.config import CheckpointConfig, HealthConfig, RestartCon
 from relight.resilience.run_folder import RunFolder
 from relight.storage.retention import Best, Keep
 
-from .launch_plan import ClusterKind, LaunchPlan, Submitter
+from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
 from .spec import CheckSetting, JobSpec, KeepRules
 from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
 
-def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPlan:
-    """The plan for a spec.
+def plan(
+    spec: JobSpec, submitter: Submitter, cluster: ClusterKind, part: ArrayPart | None = None
+) -> LaunchPlan:
+    """The plan for a spec, or for a part of the tasks of its sweep.
 
     Raises:
         UsageError: a value cannot stand in a batch script.
     """
     config = run_config(spec, submitter)
-    options = _sbatch_options(spec, config) if cluster == "slurm" else ()
+    options = _sbatch_options(spec, config, part) if cluster == "slurm" else ()
     passthrough = _passthrough(spec) if cluster == "slurm" else ()
     script = render_script(
         ScriptValues(
@@ -35,6 +37,7 @@ def plan(spec: JobSpec, submitter: Submitter, cluster: ClusterKind) -> LaunchPla
             setup=tuple(spec.setup),
             python=submitter.python,
             run_dir=config.run_dir,
+            first=None if part is None else part.first,
         )
     )
     return LaunchPlan(cluster=cluster, config=config, script=script)
@@ -137,7 +140,9 @@ def _absolute(path: str | None, here: Path) -> Path | None:
     return None if path is None else here / Path(path).expanduser()
 
 
-def _sbatch_options(spec: JobSpec, config: RunConfig) -> tuple[SbatchOption, ...]:
+def _sbatch_options(
+    spec: JobSpec, config: RunConfig, part: ArrayPart | None
+) -> tuple[SbatchOption, ...]:
     resources = spec.resources
     # Slurm expands % in file names; %% is a plain one.
     attempts = str(RunFolder(config.run_dir).attempts).replace("%", "%%")
@@ -150,6 +155,10 @@ def _sbatch_options(spec: JobSpec, config: RunConfig) -> tuple[SbatchOption, ...
         "output": f"{attempts}/%j.out",
         "signal": f"B:USR1@{round(config.checkpoint.lead_s)}",
     }
+    if part is not None:
+        values["array"] = part.option
+        values["job-name"] = part.name(config.run_id)
+        values["output"] = f"{attempts}/%A_%a.out"
     if resources.gpus_per_node:
         values["gpus-per-node"] = str(resources.gpus_per_node)
     if resources.memory is not None:

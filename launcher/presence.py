@@ -12,13 +12,15 @@ from .clusters.slurm.parse import JobState, QueuedJob
 from .queue import Queue, belonging
 from .runs import StoredRun, job_ids
 from .status import Presence, RunFacts
+from .sweep_tasks import read_tasks
 from .waiting import waits_for
 from .watch import read_progress
 
 
 def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
     """The facts about a run; Slurm is asked only when the files do not say how it ended."""
-    verdict = read_verdict(run.folder)
+    tasks = read_tasks(run.folder) if run.is_sweep else None
+    verdict = read_verdict(run.folder) or (tasks.verdict if tasks is not None else None)
     ids = job_ids(run.folder)
     presence, job = Presence.ABSENT, None
     if verdict is None:
@@ -35,11 +37,14 @@ def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
         has_started=any(run.folder.journals.glob("*.jsonl")),
         waits_for=waits_for(job, now) if job else None,
         now=now,
+        tasks=None if tasks is None else tasks.counts,
     )
 
 
 def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
     """The jobs of a run that are in the queue: by its unique name, or by the id that it keeps."""
+    if run.plan.config.program == "ranks" and (run.is_sweep or run.of_array):
+        return belonging(run, client.jobs_of(me()))
     if run.plan.config.program == "ranks":
         return client.jobs_named(run.run_id, me())
     ids = job_ids(run.folder)

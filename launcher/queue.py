@@ -47,9 +47,16 @@ def belonging(run: StoredRun, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
     ids = job_ids(run.folder)
     config = run.plan.config
     if config.program == "script" and ids:
-        return [job for job in jobs if any(_is(job.job_id, known) for known in ids)]
+        return [job for job in jobs if _any_is(job.job_id, ids)]
+    if run.is_sweep:  # of the arrays, and of tasks that went on as jobs of their own
+        below = f"{config.run_dir}/"
+        return [j for j in jobs if j.command.startswith(below) or _any_is(j.job_id, ids)]
     script = str(RunFolder(config.run_dir).script)
-    return [job for job in jobs if job.command == script or job.job_id in ids]
+    return [job for job in jobs if job.command == script or _any_is(job.job_id, ids)]
+
+
+def _any_is(listed: str, ids: Sequence[str]) -> bool:
+    return any(_is(listed, known) for known in ids)
 
 
 def _is(listed: str, known: str) -> bool:

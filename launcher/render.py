@@ -41,6 +41,7 @@ class ScriptValues:
     setup: tuple[str, ...]
     python: str
     run_dir: Path
+    first: int | None = None  # the number of the first task, in an array of a sweep
 
 
 def render_script(values: ScriptValues) -> str:
@@ -70,6 +71,7 @@ def render_script(values: ScriptValues) -> str:
         setup=[ShellCode(line.rstrip("\n")) for line in values.setup],
         python=values.python,
         run_dir=str(values.run_dir),
+        first=values.first,
         verdict=str(values.run_dir / "verdict.json"),
     )
 

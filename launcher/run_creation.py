@@ -8,7 +8,7 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from getpass import getuser
 from pathlib import Path
@@ -91,6 +91,14 @@ def _plan_text(plan: LaunchPlan) -> str:
         "created": time(),
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def write_sweep(folder: RunFolder, points: Sequence[Mapping[str, str]], task: LaunchPlan) -> None:
+    """Stores what each task of a sweep makes its run from."""
+    folder.sweep.mkdir(mode=0o700)
+    _write(folder.sweep / "points.json", json.dumps(points))
+    _write(folder.sweep / "plan.json", _plan_text(task))
+    _write(folder.sweep / "job.sh", task.script)
 
 
 def write_user_script(folder: RunFolder, text: str) -> None:

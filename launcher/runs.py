@@ -21,6 +21,16 @@ class StoredRun:
     plan: StoredPlan
 
     @property
+    def is_sweep(self) -> bool:
+        """Whether its tasks are runs of their own."""
+        return self.folder.sweep.is_dir()
+
+    @property
+    def of_array(self) -> bool:
+        """Whether it is a task of a job array."""
+        return self.folder.root.parent.name == "tasks"
+
+    @property
     def run_id(self) -> str:
         return self.plan.config.run_id
 
@@ -44,6 +54,8 @@ def find_run(wanted: str) -> StoredRun:
     matches = [folder for folder in folders if folder.name == wanted]
     matches = matches or [folder for folder in folders if _had_job(folder, wanted)]
     matches = matches or [folder for folder in folders if folder.name.startswith(wanted)]
+    found = {folder.name for folder in matches}  # tasks of an array begin with its name
+    matches = [folder for folder in matches if folder.name.rpartition("_")[0] not in found]
     if not matches:
         raise UsageError(
             f"no run {wanted!r} in {runs_dir()}; `relight status` lists the runs, "
@@ -81,7 +93,7 @@ def job_ids(folder: RunFolder) -> list[str]:
     ids: dict[str, None] = {}
     first = submitted_job(folder)
     if first.is_file():
-        ids[first.read_text().strip()] = None
+        ids |= dict.fromkeys(first.read_text().split())
     journals = sorted(folder.journals.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
     for journal in journals:
         ids[journal.stem.rpartition(".")[0]] = None

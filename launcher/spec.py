@@ -6,7 +6,9 @@ is in the field's name or documentation. Every model refuses keys that it does n
 
 from __future__ import annotations
 
+import re
 import shlex
+from itertools import product
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -29,6 +31,7 @@ from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
 from .units import check_interval, parse_bytes, parse_duration, parse_every
 
 DEFAULT_LEAD_S: Final = 60.0
+MOST_POINTS: Final = 10_000
 
 _VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
@@ -96,6 +99,47 @@ def _command(value: object) -> list[str]:
     return words
 
 
+def _sweep(value: object) -> list[dict[str, str]]:
+    """A grid, or a list of points, as the list of its points."""
+    if isinstance(value, dict):
+        names = [_sweep_name(name) for name in value]
+        axes = [_axis(name, value[name]) for name in names]
+        points = [dict(zip(names, values, strict=True)) for values in product(*axes)]
+    elif isinstance(value, list):
+        points = [_point(point) for point in value]
+    else:
+        raise ValueError("write {lr: [0.1, 0.2], seed: [1, 2]}, or a list of {lr: 0.1, seed: 1}")
+    if not 1 <= len(points) <= MOST_POINTS:
+        raise ValueError(f"{len(points)} points; there must be 1 to {MOST_POINTS}")
+    if any(point.keys() != points[0].keys() for point in points):
+        raise ValueError("all points must give the same names")
+    return points
+
+
+def _axis(name: str, values: object) -> list[str]:
+    if not isinstance(values, list):
+        raise ValueError(f"{name}: write the values as a list, such as [1, 2]")
+    return [_scalar(value) for value in values]
+
+
+def _point(point: object) -> dict[str, str]:
+    if not isinstance(point, dict):
+        raise ValueError(f"{point!r} is no point; write {{lr: 0.1, seed: 1}}")
+    return {_sweep_name(name): _scalar(value) for name, value in point.items()}
+
+
+def _sweep_name(name: object) -> str:
+    if not isinstance(name, str) or re.fullmatch(_VARIABLE, name) is None:
+        raise ValueError(f"{name!r} is no name; letters, digits and _ make one")
+    return name
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, float) else _word(value)
+
+
 def _words(value: object) -> list[str]:
     return [_word(word) for word in (value if isinstance(value, list) else [value])]
 
@@ -127,6 +171,9 @@ Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
+Sweep = Annotated[
+    list[dict[str, str]], BeforeValidator(_sweep), WithJsonSchema({"type": ["object", "array"]})
+]
 Words = Annotated[
     list[str],
     BeforeValidator(_words),
@@ -283,6 +330,8 @@ class JobSpec(_Section):
     resources: Resources = Resources()
     sbatch: Annotated[dict[str, Line | Literal[True]], AfterValidator(check_sbatch)] = {}
     after: Words = []
+    sweep: Sweep | None = None
+    at_once: Count | None = None
     setup: list[str] = []
     env: Annotated[dict[Variable, Word], AfterValidator(check_env)] = {}
     secrets: dict[Variable, SecretFile] = {}

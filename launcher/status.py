@@ -63,6 +63,7 @@ class Status:
     silent_s: int | None  # since the supervisor wrote last, where that is long ago
     reason: str | None
     run_dir: str
+    tasks: Mapping[str, int] | None = None  # of a sweep, by what became of them
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -82,6 +83,7 @@ class RunFacts:
     has_started: bool
     now: float
     waits_for: str | None = None
+    tasks: Mapping[str, int] | None = None
 
 
 def status(facts: RunFacts) -> Status:
@@ -113,6 +115,7 @@ def status(facts: RunFacts) -> Status:
         silent_s=_silent_s(facts, running),
         reason=facts.verdict.reason if facts.verdict else None,
         run_dir=facts.run_dir,
+        tasks=facts.tasks,
     )
 
 

@@ -225,6 +225,8 @@ def _running(run: StoredRun) -> RunFacts:
 
 
 def _not_ended(run: StoredRun) -> None:
+    if run.is_sweep:
+        raise UsageError(f"{run.run_id} is a sweep: name one of its runs, such as {run.run_id}_0")
     verdict = read_verdict(run.folder)
     if verdict is not None:
         raise UsageError(

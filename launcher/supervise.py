@@ -42,12 +42,13 @@ def cluster_of(plan: StoredPlan) -> Iterator[Cluster]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Supervise the run in the folder that is the only argument."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m relight.launcher.supervise RUN_DIR\n")
+    """Supervise the run in a folder, or that of a task of its array."""
+    if not 1 <= len(arguments) <= 2:
+        sys.stderr.write("usage: python -m relight.launcher.supervise RUN_DIR [FIRST_TASK]\n")
         return 2
+    first = int(arguments[1]) if arguments[1:] else None
     try:
-        plan = read_plan(folder_of(Path(arguments[0]), os.environ))
+        plan = read_plan(folder_of(Path(arguments[0]), os.environ, first))
         if plan.config.after:
             from .too_early import go_back
 

@@ -17,11 +17,12 @@ from .spec_faults import Fault, SpecError, nearest
 from .yaml_lines import Path
 
 _ANY: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
-_OURS: Final = re.compile(r"\$()\{(run\.[a-z]*)\}")
+_OURS: Final = re.compile(r"\$()\{((?:run|sweep)\.[^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(r"(?:^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?:$|_)", re.I)
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+")
-_OF_SHELLS: Final = (("command",), ("setup",), ("health", "site_command"))
+_OF_SHELLS: Final = (("command",), ("resume",), ("setup",), ("health", "site_command"))
+_OF_SWEEPS: Final = (("command",), ("resume",), ("env",), ("checkpoint", "directory"))
 _WITH_NUMBERS: Final = ("resources", "restart", "checkpoint", "health")
 
 
@@ -32,11 +33,17 @@ def substitute(layer: Layer, env: Mapping[str, str], run_id: str) -> Layer:
         SpecError: a variable is not there, or may not be used.
     """
     known = {"run.id": run_id, "run.name": run_id.rpartition("-")[0]}
-    walk = _Walk(layer.places, env, known)
+    walk = _Walk(layer.places, env, known, _sweep_names(layer.value.get("sweep")))
     value = walk.group(layer.value, ())
     if walk.faults:
         raise SpecError(walk.faults)
     return Layer(value, layer.places)
+
+
+def _sweep_names(sweep: object) -> frozenset[str]:
+    """The names that a sweep gives, whatever else is wrong with it."""
+    first = sweep[0] if isinstance(sweep, list) and sweep else sweep
+    return frozenset(f"sweep.{name}" for name in first) if isinstance(first, dict) else frozenset()
 
 
 @dataclass(slots=True)
@@ -44,6 +51,7 @@ class _Walk:
     places: Mapping[Path, Place]
     env: Mapping[str, str]
     ours: Mapping[str, str]
+    swept: frozenset[str]
     faults: list[Fault] = field(default_factory=list)
 
     def group(self, value: Mapping[str, object], path: Path) -> dict[str, object]:
@@ -70,6 +78,9 @@ class _Walk:
             return match[0][1:]
         if name in self.ours:
             return self.ours[name]
+        if name.startswith("sweep."):
+            self._check_swept(name, path)
+            return match[0]  # each task of the sweep has its own
         if _SECRET.search(name):
             self._fault(path, f"${{{name}}} is a secret by its name: give it by `secrets`")
         elif name in self.env:
@@ -82,6 +93,14 @@ class _Walk:
             ours = ", ".join(self.ours)
             self._fault(path, f"${{{name}}} is no variable; there are {ours} and the environment's")
         return ""
+
+    def _check_swept(self, name: str, path: Path) -> None:
+        if name not in self.swept:
+            there = ", ".join(sorted(self.swept)) or "no sweep"
+            self._fault(path, f"${{{name}}} is no value of the sweep; there is {there}")
+        elif not any(path[: len(place)] == place for place in _OF_SWEEPS):
+            places = ", ".join(".".join(place) for place in _OF_SWEEPS)
+            self._fault(path, f"${{{name}}} cannot differ here; it can in {places}")
 
     def _fault(self, path: Path, message: str) -> None:
         dotted = ".".join(map(str, path))

@@ -40,6 +40,11 @@ class RunFolder:
         return self.root / "code"
 
     @property
+    def sweep(self) -> Path:
+        """What the runs of a sweep are made from; absent in any other run."""
+        return self.root / "sweep"
+
+    @property
     def dependents(self) -> Path:
         """Holds a file for each job that waits for the end of this run, by the job's id."""
         return self.root / "dependents"

@@ -53,6 +53,8 @@ def new_local_run(spec: Path, sets: tuple[str, ...], *, apart: bool = False) -> 
 
     asked = read_asked(spec, sets)
     launch = plan(asked.spec, asked.submitter, "local")
+    if asked.spec.sweep is not None:
+        raise UsageError(f"{spec}: sweep: runs without Slurm have no arrays; --set gives one point")
     if asked.spec.after:
         raise UsageError(f"{spec}: after: runs without Slurm have no queue to wait in")
     if launch.config.mpi is not None and launch.config.world_size > 1:

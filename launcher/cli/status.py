@@ -87,6 +87,7 @@ def _text(one: Status) -> str:
     fields = {
         "run": one.run_id,
         "state": one.state.value + (f" ({one.reason})" if one.reason else ""),
+        "tasks": _tasks(one),
         "waits for": one.waits_for,
         "attention": silent if one.silent_s is not None else None,
         "job": one.job_id,
@@ -126,6 +127,12 @@ def _table(found: list[Status]) -> Table:
         cells = (one.run_id, one.state, one.job_id, step, one.last_checkpoint, nodes, left)
         table.add_row(*("" if cell is None else str(cell) for cell in (*cells, one.waits_for)))
     return table
+
+
+def _tasks(one: Status) -> str | None:
+    if one.tasks is None:
+        return None
+    return ", ".join(f"{count} {state.lower()}" for state, count in sorted(one.tasks.items()))
 
 
 def _rate(one: Status) -> str:

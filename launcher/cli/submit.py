@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ..asked import read_asked
-from ..run_creation import new_run_folder
+from ..run_creation import new_run_folder, write_sweep
 from ..runs import submitted_job
 from .planning import planned
 from .spec_arguments import with_spec
@@ -19,24 +19,36 @@ from .spec_arguments import with_spec
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Submit the job that SPEC describes to Slurm."""
-    from ..clusters.slurm.submit import submit
+    from ..clusters.slurm.submit import submit, submit_arrays
     from ..site import warnings
 
     asked = read_asked(path, sets)
     what = planned(asked)
     launch = what.launch
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
-        job_id = submit(launch)
-        submitted_job(folder).write_text(job_id + "\n")
+        if what.sweep is None:
+            job_ids = [submit(launch)]
+        else:
+            write_sweep(folder, what.sweep.points, what.sweep.task)
+            job_ids = submit_arrays(what.sweep.arrays)
+        submitted_job(folder).write_text("".join(f"{job_id}\n" for job_id in job_ids))
     if what.waiting is not None:
-        what.waiting.register(job_id)
+        for job_id in job_ids:
+            what.waiting.register(job_id)
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     for warning in warnings(asked.spec):
         click.echo(f"relight: warning: {warning}", err=True)
     run_id = launch.config.run_id
     if as_json:
-        answer = {"run_id": run_id, "job_id": job_id, "run_dir": str(folder.root)}
-        click.echo(json.dumps(answer))
+        answer = {"run_id": run_id, "job_id": job_ids[0], "run_dir": str(folder.root)}
+        tasks = {} if what.sweep is None else {"job_ids": job_ids, "tasks": len(what.sweep.points)}
+        click.echo(json.dumps({**answer, **tasks}))
+    elif what.sweep is None:
+        click.echo(f"run {run_id} is job {job_ids[0]}; `relight status {run_id}` follows it")
     else:
-        click.echo(f"run {run_id} is job {job_id}; `relight status {run_id}` follows it")
+        count = len(what.sweep.points)
+        click.echo(
+            f"runs {run_id}_0 to {run_id}_{count - 1} are tasks of job {', '.join(job_ids)}; "
+            f"`relight status {run_id}` follows them"
+        )

@@ -84,3 +84,51 @@ def test_a_run_waits_for_another_over_its_restarts(site: Site) -> None:
     assert started.name == "AttemptStarted"
     assert started.time > first.records()[-1].time
     assert started.attempt == f"{second.job_id}.0", "it never started too early"
+
+
+def test_each_run_of_a_sweep_restarts_by_itself(site: Site) -> None:
+    program, stop = site.shared / "swept.py", site.shared / "swept.stop"
+    text = UNTIL_TOLD.format(stop=str(stop))
+    program.write_text(f"{text}import sys\nprint('point', sys.argv[1])\n")
+    spec: dict[str, object] = {
+        "name": "swept",
+        "command": [str(PYTHON), str(program), "${sweep.n}"],
+        "sweep": {"n": [7, 8]},
+        "resources": {"nodes": 1, "time": "0:20:00"},
+        "health": {"preflight": "off"},
+    }
+    sweep = Run.submit(site, spec)
+    runs = [
+        Run(site, f"{sweep.run_id}_{n}", f"{sweep.job_id}_{n}", sweep.root / "tasks" / str(n))
+        for n in (0, 1)
+    ]
+    for run in runs:
+        run.wait(lambda run=run: (run.root / "progress.json").exists())  # type: ignore[misc]
+        run.wait(lambda run=run: isinstance(run.status()["step"], int))  # type: ignore[misc]
+    site.user(str(RELIGHT), "restart", runs[1].run_id, "--exclude", runs[1].nodes()[0])
+    runs[1].wait_for("RanksStarted", 2)
+    assert runs[1].data_of("AllocationArranged")[0]["mode"] == "successor"
+    assert len(runs[0].data_of("RanksStarted")) == 1
+    assert sweep.status()["tasks"] == {"STARTED": 2}
+    stop.touch()
+    for run, point in zip(runs, ("point 7", "point 8"), strict=True):
+        assert run.finish()["state"] == "COMPLETED", run.story()
+        said = site.user(str(RELIGHT), "logs", run.run_id)
+        assert (said.count(UNDISTURBED), said.count(point)) == (1, 1)
+    assert sweep.status()["state"] == "COMPLETED"
+
+
+def test_a_cancelled_sweep_leaves_nothing(site: Site) -> None:
+    spec: dict[str, object] = {
+        "name": "swept",
+        "command": ["sleep", "300"],
+        "sweep": {"n": [1, 2, 3]},
+        "at_once": 2,
+        "resources": {"nodes": 1, "time": "0:20:00"},
+        "health": {"preflight": "off"},
+    }
+    sweep = Run.submit(site, spec)
+    sweep.wait(lambda: sweep.status()["tasks"] == {"STARTED": 2, "WAITING": 1})
+    site.user(str(RELIGHT), "cancel", sweep.run_id)
+    assert sweep.status()["state"] == "CANCELLED"
+    assert not site.jobs()

@@ -1,4 +1,7 @@
-"""The ``relight`` command as a process: a mistake gets one clear message, and leaves nothing."""
+"""The ``relight`` command as a process: a mistake gets one clear message, and leaves nothing.
+
+Its length is the number of verbs, and of mistakes.
+"""
 
 from __future__ import annotations
 
@@ -284,6 +287,37 @@ def test_a_run_that_waits_for_another(relight: Relight, tmp_path: Path, fake: Pa
     assert (refused.returncode, "no run 'nothing'" in refused.stderr) == (2, True)
     refused = relight("run", spec(tmp_path), "--set", after)
     assert (refused.returncode, "no queue to wait in" in refused.stderr) == (2, True)
+
+
+SWEEP = "command: [a, '${sweep.n}']\nsweep: {n: [1, 2, 3]}\nat_once: 2\n"
+
+
+def test_a_sweep_is_one_call_of_sbatch(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    (fake / "scontrol.out").write_text("MaxArraySize            = 1001\n")
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    done = relight("submit", spec(tmp_path, SWEEP), "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["job_ids"], answer["tasks"]) == (["42"], 3)
+    assert (fake / "sbatch.count").read_text().strip() == "1"
+    assert "#SBATCH --array=0-2%2\n" in (Path(answer["run_dir"]) / "job.sh").read_text()
+    (fake / "squeue.out").write_text("42_[1-2%2]|PENDING|Priority\n42_0|RUNNING|None\n")
+    told = json.loads(relight("status", answer["run_id"], "--json").stdout)
+    assert (told["state"], told["tasks"]) == ("RUNNING", {"WAITING": 3})
+    refused = relight("restart", answer["run_id"])
+    assert (refused.returncode, "name one of its runs" in refused.stderr) == (2, True)
+
+
+def test_a_sweep_that_is_refused_in_part_leaves_nothing(
+    relight: Relight, tmp_path: Path, home: Path, fake: Path
+) -> None:
+    (fake / "scontrol.out").write_text("MaxArraySize            = 2\n")
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    (fake / "sbatch.2.err").write_text("sbatch: error: Batch job submission failed: QOSMaxSubmit")
+    (fake / "sbatch.2.rc").write_text("1")
+    refused = relight("submit", spec(tmp_path, SWEEP))
+    assert_refused(refused, home, "QOSMaxSubmit")
+    assert "scancel\t42\n" in (fake / "calls").read_text()
 
 
 def start(run_dir: str, fake: Path, home: Path) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,8 +49,27 @@ class _ScriptExecutor(SlurmExecutor):
             return str(self._submit_command("").job_id)
 
 
-def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = PAUSES_S) -> str:
-    """Sends the plan; the job id.
+def submit_arrays(arrays: Sequence[tuple[str, LaunchPlan]]) -> list[str]:
+    """Sends the arrays of a sweep, each with the name of its job; all of them, or none.
+
+    Raises:
+        as :func:`submit`.
+    """
+    sent: list[str] = []
+    try:
+        for name, plan in arrays:
+            sent.append(submit(plan, name))
+    except BaseException:
+        if sent:
+            SlurmClient().cancel(sent)
+        raise
+    return sent
+
+
+def submit(
+    plan: LaunchPlan, name: str | None = None, *, pauses_s: tuple[float, ...] = PAUSES_S
+) -> str:
+    """Sends the plan; the job id. ``name`` is that of the job, where it is not the run id.
 
     When sbatch got no answer the job may be in the queue all the same, so it is looked for by its
     name, which no other run has, before it is sent again.
@@ -61,7 +81,7 @@ def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = PAUSES_S) -> str:
         ClusterUnavailable: no answer, several times; nothing was submitted.
     """
     folder = plan.folder.root / "submitit"
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     try:
         executor = _ScriptExecutor(plan, folder)
     except RuntimeError as error:
@@ -84,22 +104,22 @@ def submit(plan: LaunchPlan, *, pauses_s: tuple[float, ...] = PAUSES_S) -> str:
                 ) from error
             if not is_no_answer(answer):
                 raise SubmissionRefused(_refusal(answer)) from error
-        if found := _already_there(plan, pauses_s):
+        if found := _already_there(plan, name or plan.config.run_id, pauses_s):
             return found
     raise ClusterUnavailable(
         f"sbatch got no answer from Slurm: {answer}; nothing was submitted; try again later"
     )
 
 
-def _already_there(plan: LaunchPlan, pauses_s: tuple[float, ...]) -> str | None:
+def _already_there(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> str | None:
     run_id = plan.config.run_id
 
     def look() -> str | None:
-        jobs = SlurmClient(pauses_s=()).jobs_named(run_id, me())
-        return jobs[0].job_id if jobs else None
+        jobs = SlurmClient(pauses_s=()).jobs_named(name, me())
+        return jobs[0].job_id.partition("_")[0] if jobs else None  # of an array: all of it
 
     try:
-        return find_sent(look, run_id, time.sleep, pauses_s)
+        return find_sent(look, name, time.sleep, pauses_s)
     except SubmissionUnknown as error:
         raise SubmissionUnknown(
             f"{error}; its run folder {plan.folder.root} stays: `relight status {run_id}` and "

@@ -1,0 +1,53 @@
+"""A sweep as job arrays, and what each of its tasks makes its own run from (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .array_task import MARK
+from .launch_plan import ArrayPart, LaunchPlan, Submitter
+from .plan import plan
+from .spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlan:
+    """``task`` is the plan of one task, with a mark where its number goes; ``arrays`` are sent."""
+
+    points: Sequence[Mapping[str, str]]
+    task: LaunchPlan
+    arrays: tuple[tuple[str, LaunchPlan], ...]  # each with the name of its job
+
+
+def sweep_plan(
+    spec: JobSpec, waiting: JobSpec, submitter: Submitter, after: tuple[str, ...], most: int
+) -> SweepPlan:
+    """The plan for a spec with a sweep; ``waiting`` is the spec with what the arrays depend on.
+
+    ``most`` is how many tasks an array may have.
+    """
+    points = spec.sweep or []
+    parts = [
+        ArrayPart(first=first, count=min(most, len(points) - first), at_once=spec.at_once)
+        for first in range(0, len(points), most)
+    ]
+    arrays = tuple(
+        (part.name(submitter.run_id), plan(waiting, submitter, "slurm", part).after(after))
+        for part in parts
+    )
+    return SweepPlan(points, _task(spec, submitter, arrays[0][1]).after(after), arrays)
+
+
+def _task(spec: JobSpec, submitter: Submitter, array: LaunchPlan) -> LaunchPlan:
+    """A run of its own in a folder of its own; its script is sent when it goes on elsewhere."""
+    directory = spec.checkpoint.directory
+    if directory is not None and "${sweep." not in directory:  # never one for several runs
+        directory = f"{directory}/{MARK}"
+    own: dict[str, object] = {
+        "checkpoint": spec.checkpoint.model_copy(update={"directory": directory}),
+        "run_dir": str(array.folder.root / "tasks" / MARK),
+        "working_dir": str(array.config.working_dir),
+    }
+    named = replace(submitter, run_id=f"{submitter.run_id}_{MARK}", tree=None)
+    return plan(spec.model_copy(update=own), named, "slurm")
