@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -16,10 +16,17 @@ from ..runs import all_runs, find_run
 from ..status import Status, status
 from .run_argument import complete_run
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 _TICK_S: Final = 1.0
+_HEADINGS: Final = (
+    "RUN",
+    "STATE",
+    "JOB",
+    "STEP",
+    "CHECKPOINT",
+    "NODES",
+    "TIME LEFT",
+    "WAITS FOR",
+)
 Look = Callable[[], list[Status]]
 
 
@@ -106,27 +113,22 @@ def _text(one: Status) -> str:
 
 
 def _listed(found: list[Status]) -> str:
-    from rich.console import Console
+    """A line for each run, never wrapped: run ids are there to be copied. Empty columns go."""
+    rows = [_HEADINGS, *(_cells(one) for one in found)]
+    shown = [n for n in range(len(_HEADINGS)) if n < 2 or any(row[n] for row in rows[1:])]
+    widths = {n: max(len(row[n]) for row in rows) for n in shown}
+    lines = ("  ".join(f"{row[n]:{widths[n]}}" for n in shown) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
-    console = Console()
-    with console.capture() as capture:
-        console.print(_table(found))
-    return capture.get().rstrip("\n")
 
-
-def _table(found: list[Status]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None)
-    headings = ("RUN", "STATE", "JOB", "STEP", "CHECKPOINT", "NODES", "TIME LEFT", "WAITS FOR")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for one in found:
-        step = None if one.step is None else f"{one.step}{_rate(one)}"
-        left, nodes = _duration(one.time_left_s), len(one.nodes)
-        cells = (one.run_id, one.state, one.job_id, step, one.last_checkpoint, nodes, left)
-        table.add_row(*("" if cell is None else str(cell) for cell in (*cells, one.waits_for)))
-    return table
+def _cells(one: Status) -> tuple[str, ...]:
+    step = None if one.step is None else f"{one.step}{_rate(one)}"
+    nodes = len(one.nodes) or None
+    waits = _tasks(one) or one.waits_for
+    cells = (one.run_id, one.state.value, one.job_id, step, one.last_checkpoint, nodes)
+    return tuple(
+        "" if cell is None else str(cell) for cell in (*cells, _duration(one.time_left_s), waits)
+    )
 
 
 def _tasks(one: Status) -> str | None:

@@ -240,6 +240,9 @@ def test_one_squeue_for_all_runs(relight: Relight, tmp_path: Path, fake: Path) -
     assert [run["state"] for run in listed] == ["RUNNING", "PENDING", "UNKNOWN"]
     assert "higher priority" in listed[1]["waits_for"]
     assert (fake / "squeue.count").read_text().strip() == "1"
+    heading, *lines = relight("status").stdout.splitlines()
+    assert heading.split() == ["RUN", "STATE", "JOB", "WAITS", "FOR"], "empty columns go"
+    assert [line.split()[0] for line in lines] == [run["run_id"] for run in listed]
 
 
 def test_hold_and_release_of_a_job_that_waits(relight: Relight, tmp_path: Path, fake: Path) -> None:
