@@ -47,7 +47,7 @@ class Pace:
     config: RestartConfig
     _world_size: int = field(default=0, init=False)
     _ranks: dict[int, _Rank] = field(default_factory=dict)
-    _joined: set[int] = field(default_factory=set)
+    _joins: bool = False  # the program uses the API; one generation is like another
     _at_step: Counter[int] = field(default_factory=Counter)  # ranks by their step
     _finished: set[int] = field(default_factory=set)
     _ended: set[int] = field(default_factory=set)
@@ -59,7 +59,6 @@ class Pace:
         """A generation of so many ranks starts; nothing is known of its steps yet."""
         self._world_size = world_size
         self._ranks.clear()
-        self._joined.clear()
         self._at_step.clear()
         self._finished.clear()
         self._ended.clear()
@@ -69,7 +68,7 @@ class Pace:
         """What a rank says of its steps and sections (see ``messages``)."""
         match word["type"]:
             case "joined":
-                self._joined.add(rank)
+                self._joins = True
             case "restored" | "beat":
                 self._heard(rank, number(word, "step"), now)
             case "entered" if rank in self._ranks:
@@ -133,7 +132,7 @@ class Pace:
 
     def hang(self, now: float) -> Hang | None:
         """Who hangs; None while all is well, or while nothing is known of a rank."""
-        if not self.config.watch_hangs or not self._joined:
+        if not self.config.watch_hangs or not self._joins:
             return None
         if len(self._ranks) < self._world_size:
             return self._late_start(now)
@@ -167,7 +166,7 @@ class Pace:
         return Hang(_behind(staying, now), f"not ended {stood_s:.0f} s after the last step")
 
     def _late_start(self, now: float) -> Hang | None:
-        """Some ranks use the API: the others must come, or the first ones wait for ever."""
+        """Ranks that use the API must come to their steps, or others wait for them for ever."""
         if now - self._moved <= START_LIMIT_S:
             return None
         absent = tuple(sorted(set(range(self._world_size)) - self._ranks.keys()))

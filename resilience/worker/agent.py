@@ -37,7 +37,7 @@ from ..messages import (
 from .activity import Activity
 from .beats import SHORT_S, beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
-from .program import Program, before_exec
+from .program import Program, before_python
 from .standby import PythonCommand, Standby
 
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
@@ -92,7 +92,6 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._programs: list[Lines] = []
         self._program: Program | None = None
-        self._joined: list[int] = []
         self._warm: PythonCommand | None = None
         self._imports: list[str] = []
         self._warm_up_at = float("inf")
@@ -230,8 +229,8 @@ class Agent:
             if body["type"] == "failed":
                 self._give_up_at = time.monotonic() + EXIT_PATIENCE_S
                 continue
-            if body["type"] == "joined":
-                self._joined.append(lines.peer_pid)
+            if body["type"] == "joined" and self._program is not None:
+                self._program.joined.append(lines.peer_pid)
             self._tell({"type": "rank", "generation": generation, "body": body})
 
     def _note_imports(self, modules: object) -> None:
@@ -243,7 +242,7 @@ class Agent:
         """Let a process do the imports of the next generation now."""
         if self._warm is None or self._standby is not None or self._program is None:
             return
-        self._standby = Standby(self._warm, self._imports, self._program.env, before_exec)
+        self._standby = Standby(self._warm, self._imports, self._program.env, before_python)
         self._program.spare(self._standby.pid)
 
     def _show_stacks(self) -> None:
@@ -251,7 +250,7 @@ class Agent:
 
         One that does not listen any more, since it is at its exit, would die of it.
         """
-        for pid in self._joined:
+        for pid in self._program.joined if self._program is not None else ():
             with contextlib.suppress(OSError):
                 if catches(pid, signal.SIGUSR2):
                     os.kill(pid, signal.SIGUSR2)
@@ -274,7 +273,6 @@ class Agent:
             self._on_program(self._programs[0])
         generation = self._program.generation
         self._program = None
-        self._joined.clear()
         self._tell({"type": "exited", "generation": generation, **end})
 
     # Signals and time

@@ -74,6 +74,7 @@ class Run:
         self._environment = environment
         self._world = world
         self._started = False
+        self._pid = os.getpid()
         self._checkpoints: Checkpoints | None = None
         self._metrics: dict[str, float] = {}
         self._noted: dict[str, str | float] = {}
@@ -153,13 +154,8 @@ class Run:
                     self._boundary.step_done()
             self._finish()
         finally:
-            if self._inquiry is not None:
-                self._inquiry.close()
-            if self._checkpoints is not None:
-                with self.section("save"):
-                    self._checkpoints.saving.close()
-            if self._signals is not None and self._line is None:
-                self._signals.give_back()
+            if os.getpid() == self._pid:  # not a forked worker that ends among the steps
+                self._end()
 
     def log(self, **values: SupportsFloat | str) -> None:
         """Reports values of the current step. A tensor is copied from its device: it may wait.
@@ -268,6 +264,16 @@ class Run:
             )
         agreement = find_agreement(self._world)
         return checkpoints.OwnCheckpoints(directory, self._environment, self._world, agreement)
+
+    def _end(self) -> None:
+        """The steps are over, done or not."""
+        if self._inquiry is not None:
+            self._inquiry.close()
+        if self._checkpoints is not None:
+            with self.section("save"):
+                self._checkpoints.saving.close()
+        if self._signals is not None and self._line is None:
+            self._signals.give_back()
 
     def _settle(self) -> None:
         """Whatever is to be done before the next step may begin."""

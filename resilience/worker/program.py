@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from .memory import oom_kills
-from .standby import Standby
+from .secret_files import read_secrets
+from .standby import Standby, is_python
 
 _TAIL_BYTES: Final = 8192
 _TAIL_LINES: Final = 20
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1)
 _STDERR: Final = Path("/proc/self/fd/2")
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -31,10 +33,11 @@ def _die_with_agent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def before_exec() -> None:
-    """What a child of the agent does before it becomes something else."""
+def before_python() -> None:
+    """What a child of the agent does before it becomes a Python program."""
     # Under proctrack/linuxproc Slurm sends signals to every descendant, maybe before the program
-    # has a handler: TERM and USR1 stay ignored until `relight.join` takes them over.
+    # has a handler: TERM and USR1 stay ignored until `relight.join` takes them over. Only Python
+    # programs join by themselves, and a shell cannot trap what is ignored at its start.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     _die_with_agent()
@@ -42,6 +45,9 @@ def before_exec() -> None:
 
 class Program:
     """A running program. A program that cannot be started has ended with code 127.
+
+    When the shell around a program that has joined dies of a signal, which came for all of them,
+    the program itself goes on, and its end is the end: it saves what the shell knows nothing of.
 
     Without a ``log`` it is a batch script: it reads and writes where this process does, and has the
     signal dispositions that Slurm gave to the batch script.
@@ -64,15 +70,16 @@ class Program:
         self._ended_by_us = False
         self._given_up = False
         self._spared: int | None = None
+        self.joined: list[int] = []  # processes of it that have called `relight.join`
+        self._heir: int | None = None
         self.env = env  # without the secrets
         self._oom_kills = oom_kills()
-        whole_env = {**env, **_read_secrets(secret_files)}
         self._process: subprocess.Popen[bytes] | None = None
         try:
+            whole_env = {**env, **read_secrets(secret_files)}
             self._process = _started(standby, argv, whole_env, cwd, log)
-        except OSError as error:
-            with (log or _STDERR).open("a") as output:
-                output.write(f"relight: cannot start {argv[0]}: {error}\n")
+        except (OSError, ValueError) as error:
+            self._complain(f"relight: cannot start {argv[0]}: {error}\n")
 
     def spare(self, pid: int) -> None:
         """This child of ours is not the program's: it stays when remains are swept."""
@@ -86,10 +93,15 @@ class Program:
         """How the program ended: code, signal, stopped, tail, max_rss_bytes; None while it runs."""
         if self._process is None:
             return self._end(127 << 8, 0)
-        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        awaited = self._heir or self._process.pid
+        pid, status, usage = os.wait4(awaited, os.WNOHANG)
         if pid == 0:
-            _reap_orphans({self._process.pid, self._spared})
+            _reap_orphans({awaited, self._spared})
             return None
+        if self._heir is None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in _STOP_SIGNALS:
+            self._heir = next((child for child in _children() if child in self.joined), None)
+            if self._heir is not None:
+                return None
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._sweep()
         return self._end(status, usage.ru_maxrss * 1024)
@@ -97,22 +109,26 @@ class Program:
     def end(self, number: signal.Signals) -> None:
         """Send a signal to the program and all that it started."""
         self._ended_by_us = True
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+        self._signal_all(number)
 
     def give_up(self) -> None:
         """Bring the end of a program about that has failed and stays; it counts as its own."""
         self._given_up = True
+        self._signal_all(signal.SIGKILL)
+
+    def _signal_all(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, number)
+            if self._heir is not None:  # it may have left the group
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._heir, number)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the program alone, as somebody else would."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, number)
+                os.kill(self._heir or self._process.pid, number)
 
     def wait(self) -> None:
         """Wait for the end of a program that was killed."""
@@ -143,6 +159,13 @@ class Program:
             "tail": tail(self._log or _STDERR),
             "max_rss_bytes": max_rss_bytes,
         }
+
+    def _complain(self, line: str) -> None:
+        """In its log, where people and the table of causes look for it."""
+        if self._log is not None:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+        with (self._log or _STDERR).open("a") as output:
+            output.write(line)
 
     def _note_lack_of_memory(self, max_rss_bytes: int) -> None:
         """The kernel's reason, where people and the table of causes look for it."""
@@ -191,13 +214,8 @@ def _cold(
             stdout=output,
             stderr=subprocess.STDOUT,
             process_group=0,
-            preexec_fn=before_exec,
+            preexec_fn=before_python if is_python(argv) else _die_with_agent,
         )
-
-
-def _read_secrets(files: Mapping[str, str]) -> dict[str, str]:
-    """Read where they are used: a secret is neither sent nor stored."""
-    return {name: Path(file).expanduser().read_text().strip() for name, file in files.items()}
 
 
 def _children() -> list[int]:

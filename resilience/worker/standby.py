@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +19,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+# What a standby says: its imports are done; it leaves for the program's place.
+READY: Final = b"r"
+MOVED: Final = b"m"
+ANSWER_LIMIT_S: Final = 2.0  # less than the silence after which an agent counts as lost
+
 _INTERPRETER: Final = re.compile(r"python(3(\.\d+)?)?")
 # Options that take a value of their own or no program file at all are left to a cold start.
 _PLAIN_FLAG: Final = re.compile(r"-[bBdEIOPqRsSuv]+")
+
+
+def is_python(argv: Sequence[str]) -> bool:
+    """Whether a command is Python itself, and no launcher or shell around it."""
+    return bool(argv) and _INTERPRETER.fullmatch(Path(argv[0]).name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,7 @@ class PythonCommand:
     @classmethod
     def of(cls, argv: Sequence[str]) -> PythonCommand | None:
         """None for any other command."""
-        if not argv or not _INTERPRETER.fullmatch(Path(argv[0]).name):
+        if not is_python(argv):
             return None
         rest = list(argv[1:])
         flags = []
@@ -46,7 +57,8 @@ class PythonCommand:
 
 
 class Standby:
-    """One waiting process."""
+    """One waiting process. It says when it is ready, and when it becomes the program: one that was
+    stopped, or hangs in an import, is not waited for."""
 
     def __init__(
         self,
@@ -58,21 +70,23 @@ class Standby:
         self._command = command
         self._process = subprocess.Popen(
             [command.interpreter, *command.flags, "-m", "relight.resilience.worker.warm"],
+            bufsize=0,
             env=dict(env),
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             process_group=0,
             preexec_fn=before_exec,
         )
+        self._is_ready = False
         self._write(list(modules))
 
     def become(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
     ) -> subprocess.Popen[bytes] | None:
-        """The process, now running ``argv``; None when it cannot."""
+        """The process, now running ``argv``; None when it cannot, or does not answer."""
         command = PythonCommand.of(argv)
-        if command is None or self._process.poll() is not None:
+        if command is None or self._process.poll() is not None or not self.ready(0.0):
             return None
         if (command.interpreter, command.flags) != (
             self._command.interpreter,
@@ -80,7 +94,21 @@ class Standby:
         ):
             return None
         part = {"arguments": command.arguments, "env": dict(env), "cwd": cwd, "log": str(log)}
-        return self._process if self._write(part) and self._close_input() else None
+        if not self._write(part) or not self._says(MOVED, ANSWER_LIMIT_S):
+            return None
+        self._close()
+        return self._process
+
+    def ready(self, limit_s: float) -> bool:
+        """Whether it has done its imports, within ``limit_s`` from now."""
+        self._is_ready = self._is_ready or self._says(READY, limit_s)
+        return self._is_ready
+
+    def _says(self, word: bytes, limit_s: float) -> bool:
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        heard, _, _ = select.select([pipe], [], [], limit_s)
+        return bool(heard) and os.read(pipe, len(word)) == word
 
     @property
     def pid(self) -> int:
@@ -90,25 +118,26 @@ class Standby:
         """It is not needed any more."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._close_input()
         self._process.wait()
+        self._close()
 
     def _write(self, content: object) -> bool:
+        """A process that does not read must not keep the agent."""
         assert self._process.stdin is not None
+        pipe, rest = self._process.stdin.fileno(), json.dumps(content).encode() + b"\n"
+        os.set_blocking(pipe, False)
         try:
-            self._process.stdin.write(json.dumps(content).encode() + b"\n")
-            self._process.stdin.flush()
+            while rest and select.select([], [pipe], [], ANSWER_LIMIT_S)[1]:
+                rest = rest[os.write(pipe, rest) :]
         except OSError:
             return False
-        return True
+        return not rest
 
-    def _close_input(self) -> bool:
+    def _close(self) -> None:
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.close()
-        except OSError:
-            return False
-        return True
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
 
 
 def modules_worth_having(loaded: Mapping[str, ModuleType]) -> list[str]:

@@ -2,8 +2,9 @@
 
 ``python [flags] -m relight.resilience.worker.warm``, started by the rank agent while the program
 still runs. Its standard input brings two lines of JSON: first the modules to import, then, perhaps
-much later, what to become. It has no threads of its own, touches no GPU and runs no code of the
-user before it becomes the program. Standard library only.
+much later, what to become. Its standard output tells the agent when it is ready and when it goes.
+It has no threads of its own, touches no GPU and runs no code of the user before it becomes the
+program. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,19 +18,32 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .standby import MOVED, READY
+
 
 def main() -> None:
     """Import, wait, become the program."""
+    agent = _only_for_the_agent()
     for name in json.loads(sys.stdin.readline()):
         # What cannot be imported now will say so in the program itself, if it is needed there.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    os.write(agent, READY)
     order = sys.stdin.readline()
     if not order:
         return  # the agent is gone
     part = json.loads(order)
+    os.write(agent, MOVED)
+    os.close(agent)
     _move_in(part["env"], part["cwd"], Path(part["log"]))
     _become(part["arguments"])
+
+
+def _only_for_the_agent() -> int:
+    """Standard output, which a module may write to while it is imported."""
+    agent = os.dup(1)
+    os.dup2(2, 1)
+    return agent
 
 
 def _move_in(env: dict[str, str], cwd: str, log: Path) -> None:

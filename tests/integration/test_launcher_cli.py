@@ -96,6 +96,14 @@ def test_missing_file(relight: Relight, home: Path, verb: str) -> None:
     assert_refused(relight(verb, "nothing.yaml"), home, "cannot read nothing.yaml: No such file")
 
 
+@pytest.mark.parametrize("verb", ["plan", "submit", "run"])
+def test_a_secret_that_is_not_there(
+    relight: Relight, tmp_path: Path, home: Path, verb: str
+) -> None:
+    path = spec(tmp_path, f"{SPEC}secrets: {{KEY: {{file: {tmp_path}/no-such-key}}}}\n")
+    assert_refused(relight(verb, path), home, "the secret KEY", "no-such-key")
+
+
 def test_no_slurm(relight: Relight, tmp_path: Path, home: Path) -> None:
     result = relight("submit", spec(tmp_path), slurm=False)
     assert_refused(result, home, "no Slurm here", "relight run")

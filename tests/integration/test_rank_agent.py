@@ -84,6 +84,13 @@ class Stage:
             }
         )
 
+    async def printed(self, word: str) -> None:
+        """Until the program has said it."""
+        log = self.folder / "logs" / "0.log"
+        async with asyncio.timeout(PATIENCE_S):
+            while not log.exists() or word not in self.log():
+                await asyncio.sleep(0.02)
+
     def log(self) -> str:
         return (self.folder / "logs" / "0.log").read_text()
 
@@ -141,9 +148,7 @@ time.sleep(600)
         made.start(code)
         await made.hear("started")
         process = psutil.Process(agent.pid)
-        async with asyncio.timeout(PATIENCE_S):
-            while "ready" not in made.log():
-                await asyncio.sleep(0.02)
+        await made.printed("ready")
         family = process.children(recursive=True)
         assert len(family) == 2
         made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
@@ -177,6 +182,58 @@ def test_signals_reach_the_supervisor_and_not_the_program(tmp_path: Path) -> Non
         os.close(writer)
         end = await made.hear("exited")
         assert end["code"] == 0, "the signals did not end it"
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_a_shell_can_trap_the_order_to_end(tmp_path: Path) -> None:
+    """What is ignored at the start of a shell, it cannot trap (POSIX, trap)."""
+    shell = "trap 'echo saved; exit 75' TERM; echo up; while :; do sleep 0.1; done"
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("", argv=["bash", "-c", shell])
+        await made.printed("up")
+        made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
+        end = await made.hear("exited")
+        assert isinstance(end["tail"], list)
+        assert (end["code"], end["tail"][-1]) == (75, "saved")
+        made.channel.broadcast({"type": "quit"})
+        await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_a_program_that_has_joined_outlives_the_shell_around_it(tmp_path: Path) -> None:
+    """Slurm's TERM reaches both: the shell dies, the program saves."""
+    code = """
+import pathlib, time
+import relight
+relight.join()
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.02)
+raise SystemExit(75)
+"""
+    (tmp_path / "program.py").write_text(code)
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        world = {"RELIGHT_ATTEMPT": "1.0", "RELIGHT_GENERATION": "1", "RELIGHT_CHECKPOINT_DIR": "c"}
+        env = {**world, "RANK": "0", "WORLD_SIZE": "2", "RELIGHT_RESTORE": ""}
+        made.start("", argv=["bash", "-c", f"{sys.executable} program.py; exit $?"], env=env)
+        await made.printed("up")
+        shell = (await made.hear("started"))["pid"]
+        assert isinstance(shell, int)
+        os.kill(shell, signal.SIGTERM)
+        await asyncio.to_thread(psutil.wait_procs, [psutil.Process(shell)])
+        (tmp_path / "go").touch()
+        end = await made.hear("exited")
+        assert (end["code"], end["signal"]) == (75, None)
         made.channel.broadcast({"type": "quit"})
         await gone(agent)
 
@@ -237,9 +294,7 @@ time.sleep(600)
         await made.hear("hello")
         world = {"RELIGHT_ATTEMPT": "1.0", "RELIGHT_GENERATION": "1", "RELIGHT_CHECKPOINT_DIR": "c"}
         made.start(code, env={**world, "RANK": "0", "WORLD_SIZE": "2", "RELIGHT_RESTORE": ""})
-        async with asyncio.timeout(PATIENCE_S):
-            while not (tmp_path / "logs" / "0.log").exists() or "deaf" not in made.log():
-                await asyncio.sleep(0.02)
+        await made.printed("deaf")
         made.channel.broadcast({"type": "stacks", "generation": 1})
         made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
         made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
@@ -262,6 +317,21 @@ def test_secrets_are_read_where_they_are_used(tmp_path: Path) -> None:
         assert (await made.hear("exited"))["tail"] == ["5"]
         made.channel.broadcast({"type": "quit"})
         await gone(agent)
+
+    play(scene, tmp_path)
+
+
+def test_a_secret_that_is_gone_is_the_reason_and_not_the_node(tmp_path: Path) -> None:
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        made.start("", secret_files={"KEY": str(tmp_path / "gone")})
+        end = await made.hear("exited")
+        assert end["code"] == 127
+        assert "the secret KEY: No such file" in str(end["tail"])
+        made.channel.broadcast({"type": "quit"})
+        assert await gone(agent) == 0
+        assert made.lost == [0], "it left when it was told to"
 
     play(scene, tmp_path)
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from relight.resilience.worker.standby import PythonCommand, Standby, modules_worth_having
+from relight.resilience.worker.standby import (
+    ANSWER_LIMIT_S,
+    PythonCommand,
+    Standby,
+    modules_worth_having,
+)
+
+PATIENCE_S = 30.0
 
 SCRIPT = """
 import json, os, sys
@@ -43,6 +52,7 @@ def run_warm(
     command = PythonCommand.of(argv)
     assert command is not None
     standby = Standby(command, modules, {**os.environ, "LEAK": "old"}, lambda: None)
+    assert standby.ready(PATIENCE_S)
     process = standby.become(argv, env, str(cwd), log)
     assert process is not None
     return process.wait(30)
@@ -98,6 +108,25 @@ def test_a_standby_of_another_command_or_a_dead_one_is_not_used(
     assert standby.become(["bash"], {}, "/", tmp_path / "log") is None
     standby.end()
     assert standby.become([sys.executable, str(script)], {}, "/", tmp_path / "log") is None
+
+
+@pytest.mark.parametrize("when", ["importing", "ready"])
+def test_a_stopped_one_is_not_waited_for(script: Path, tmp_path: Path, when: str) -> None:
+    """Neither for its answer nor for it to read: the environment is larger than a pipe."""
+    argv = [sys.executable, str(script)]
+    command = PythonCommand.of(argv)
+    assert command is not None
+    standby = Standby(command, [], os.environ, lambda: None)
+    if when == "ready":
+        assert standby.ready(PATIENCE_S)
+    os.kill(standby.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, standby.pid, os.WSTOPPED)
+    begun = time.monotonic()
+    for size_bytes in (0, 200_000):
+        env = {"LARGE": "x" * size_bytes}
+        assert standby.become(argv, env, "/", tmp_path / "log") is None
+    assert time.monotonic() - begun < 3 * ANSWER_LIMIT_S
+    standby.end()
 
 
 def test_only_installed_packages_are_worth_having() -> None:

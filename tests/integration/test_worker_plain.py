@@ -146,6 +146,21 @@ def test_forked_children_die_of_a_signal(tmp_path: Path) -> None:
     assert done.stdout == f"{int(signal.SIGTERM)}\n"
 
 
+def test_a_forked_child_may_end_among_the_steps(tmp_path: Path) -> None:
+    done = run_text(
+        "import os, sys, relight\n"
+        "run = relight.join(interval='1 step')\n"
+        "run.protect(seen=[])\n"
+        "for step in run.steps(4):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        sys.exit(5)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), end=' ')\n",
+        RELIGHT_CHECKPOINT_DIR=str(tmp_path),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5 5 5 5 ", "")
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -37,6 +37,15 @@ def test_the_start_and_the_first_step_may_take_long() -> None:
     assert pace.hang(100.0 + START_LIMIT_S + 1) is not None
 
 
+def test_a_generation_of_which_nobody_joins_is_late_when_one_before_did() -> None:
+    pace, now = moving()
+    pace.begin(now, 2)
+    assert pace.hang(now + START_LIMIT_S - 1) is None
+    hang = pace.hang(now + START_LIMIT_S + 1)
+    assert hang is not None
+    assert hang.ranks == (0, 1)
+
+
 def test_quick_steps_still_have_a_minute() -> None:
     pace, now = moving(step_s=0.1)
     assert pace.limit_s() == FLOOR_S
