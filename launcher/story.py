@@ -88,7 +88,22 @@ def _finish(data: Data) -> str:
 
 
 def _checkpoint_committed(data: Data) -> str:
-    return f"checkpoint of step {data.get('step')}"
+    text = f"checkpoint of step {data.get('step')}"
+    size, seconds = data.get("bytes"), data.get("seconds")
+    if not isinstance(size, int) or not isinstance(seconds, float) or not size or not seconds:
+        return text
+    text += f": {_amount(size)} in {seconds:.3g} s ({_amount(size / seconds)}/s)"
+    if data.get("slowest_rank") is not None:
+        text += f", rank {data.get('slowest_rank')} the slowest"
+    stall_s = data.get("stall_s")
+    return text + (f"; steps waited {stall_s:.3g} s" if isinstance(stall_s, float) else "")
+
+
+def _amount(size_bytes: float) -> str:
+    for unit, width in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= width:
+            return f"{size_bytes / width:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
 
 
 def _checkpoint_drilled(data: Data) -> str:

@@ -37,7 +37,7 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``held``       ask, step: the answer to ``hold``
     ``entered``    section, limit_s or null: no steps for a while
     ``left``       section
-    ``saved``      receipt: a shard is durable
+    ``saved``      receipt, stall_s: a shard is durable; how long steps waited for that
     ``save_failed``  step, reason, errno or null
     ``signalled``  signal: the program was sent this signal
     ``logged``     step, values

@@ -194,12 +194,17 @@ class RanksLingered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointCommitted:
-    """A checkpoint became valid."""
+    """A checkpoint became valid.
+
+    ``seconds`` is what the slowest rank took, ``stall_s`` the longest that a rank's steps waited.
+    """
 
     step: int
     generation: int
     bytes: int = 0
     seconds: float = 0.0
+    slowest_rank: int | None = None
+    stall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

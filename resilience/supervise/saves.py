@@ -64,6 +64,7 @@ class Saves:
         self._incarnation: Incarnation | None = None
         self._epoch = 0
         self._receipts: dict[int, dict[int, Receipt]] = defaultdict(dict)
+        self._stalls_s: dict[int, float] = {}  # by step, the longest of any rank
         self._joined: set[int] = set()
         self._first_word = asyncio.Event()
         self._agreements: dict[int, tuple[CommonStep, asyncio.Event]] = {}
@@ -91,6 +92,7 @@ class Saves:
         self._incarnation = incarnation
         self._world_size = world_size
         self._receipts.clear()
+        self._stalls_s.clear()
         self._joined.clear()
         self._first_word.clear()
         self.steps.clear()
@@ -160,6 +162,10 @@ class Saves:
             return
         receipts = self._receipts[receipt.step]
         receipts[receipt.rank] = receipt
+        stall_s = message.get("stall_s")
+        if isinstance(stall_s, int | float):
+            known_s = self._stalls_s.get(receipt.step, 0.0)
+            self._stalls_s[receipt.step] = max(known_s, float(stall_s))
         if len(receipts) == self._world_size:
             del self._receipts[receipt.step]
             task = asyncio.create_task(self._commit(receipt.step, tuple(receipts.values())))
@@ -212,14 +218,17 @@ class Saves:
         self._committed.set()
         self._look_for_metric(receipts)
         self._last_save = time.monotonic()
-        self.last_seconds = max(receipt.seconds for receipt in receipts)
+        slowest = max(receipts, key=lambda receipt: receipt.seconds)
+        self.last_seconds = slowest.seconds
         self._tell({"type": "committed", "step": step})
         self._emit(
             CheckpointCommitted(
                 step=step,
                 generation=incarnation.generation,
                 bytes=sum(receipt.payload_bytes for receipt in receipts),
-                seconds=self.last_seconds,
+                seconds=slowest.seconds,
+                slowest_rank=slowest.rank,
+                stall_s=self._stalls_s.pop(step, None),
             )
         )
         # Nobody waits for it: to delete may take longer than what is left of an allocation.

@@ -122,7 +122,9 @@ class SupervisedCheckpoints:
             self._line.send(failed | {"errno": error.errno})
             _tell(self._world, f"the checkpoint of step {step} failed: {error}")
             return False
-        self._line.send({"type": "saved", "receipt": receipt.to_json()})
+        stall_s = self.saving.stall_s
+        stall_s = receipt.seconds if stall_s is None else stall_s
+        self._line.send({"type": "saved", "receipt": receipt.to_json(), "stall_s": stall_s})
         return True
 
     def _chosen(self) -> Manifest | None:

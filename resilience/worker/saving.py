@@ -57,6 +57,10 @@ class Target:
 class Saving(Protocol):
     """A way of saving."""
 
+    @property
+    def stall_s(self) -> float | None:
+        """How long the program waited for the save that goes on; None: as long as that takes."""
+
     def prepare(self, state: State) -> None:
         """Gets ready for saves of states like this one. Raises StateRefused."""
 
@@ -72,6 +76,8 @@ class Saving(Protocol):
 
 class WhileWaiting:
     """The program goes on when its state is durable."""
+
+    stall_s = None
 
     def __init__(self) -> None:
         self._sound = True
@@ -112,6 +118,7 @@ class InBackground:
         self._writer = Writer(self._staging.fd)  # now, for its imports take longer than a step
         self._under_way: threading.Thread | None = None
         self._sound = True
+        self.stall_s: float | None = None
 
     def prepare(self, state: State) -> None:
         arrays = Encoder(state).arrays  # all of the replicated ones: no share is settled yet
@@ -128,6 +135,7 @@ class InBackground:
         order = target.order(state, started_s)
         copied = self._copy(order)
         if copied is None:
+            self.stall_s = None
             self._sound = conclude(lambda: _write(order))
             return self._sound
         snapshot, writer = copied
@@ -136,6 +144,7 @@ class InBackground:
             self._sound = conclude(lambda: writer.write(snapshot, target.path))
 
         self._sound = False
+        self.stall_s = time.monotonic() - started_s
         self._under_way = threading.Thread(target=write, name="relight-save")
         self._under_way.start()
         return True

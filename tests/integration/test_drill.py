@@ -76,5 +76,9 @@ def test_a_run_tells_of_its_drills(tmp_path: Path) -> None:
     assert drilled
     assert {data["damage"] for data in drilled} == {""}
     assert {int(str(data["step"])) % 40 for data in drilled} == {0}
+    commits = [record.data for record in records if record.name == "CheckpointCommitted"]
+    for data in commits:  # in the background: steps wait for the copy only
+        assert data["slowest_rank"] == 0
+        assert 0.0 < float(str(data["stall_s"])) < float(str(data["seconds"]))
     told = json.dumps(json.loads(run.relight("history", run.folder.name, "--json")))
     assert f"checkpoint {drilled[0]['step']} was read again and is whole" in told

@@ -119,6 +119,23 @@ def test_history_of_a_run_that_has_not_begun() -> None:
         ("RankExited", {"rank": 0, "code": 75}, None),
         ("RankExited", {"rank": 0, "signal": "SIGTERM", "stopped": True}, None),
         ("RankExited", {"rank": 0, "node": "n1", "code": 3}, "rank 0 on n1 exited with 3"),
+        (
+            "CheckpointCommitted",
+            {"step": 20, "bytes": 6 * 10**9, "seconds": 4.0, "slowest_rank": 3, "stall_s": 0.25},
+            "checkpoint of step 20: 6 GB in 4 s (1.5 GB/s), rank 3 the slowest; "
+            "steps waited 0.25 s",
+        ),
+        (
+            "CheckpointCommitted",
+            {"step": 20, "bytes": 1200, "seconds": 2.0},
+            "checkpoint of step 20: 1.2 kB in 2 s (600 B/s)",
+        ),
+        ("CheckpointCommitted", {"step": 20, "bytes": 0, "seconds": 0.0}, "checkpoint of step 20"),
+        (
+            "CheckpointDrilled",
+            {"step": 20, "damage": ""},
+            "checkpoint 20 was read again and is whole",
+        ),
         ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
         ("PreflightFinished", {"bad": {"n2": "disk"}}, "preflight: not fit: n2 (disk)"),
         ("PreflightFinished", {"job_fault": "all"}, "preflight: all"),
