@@ -66,7 +66,7 @@ def show(node: str, cluster: str | None, as_json: bool) -> None:
     click.echo("\n".join(_text(one) for one in found) or f"nothing counts against {node}")
     for one in right:
         lead = f"{one.lead_s / HOUR_S:.1f} h before"
-        click.echo(f"  predicted: {one.counter} grew {lead} its {one.fault} fault")
+        click.echo(f"  predicted: {one.counter}, {lead} its {one.fault} fault")
     for sign in track_record(records) if any(_has_trend(one) for one in found) else ():
         lead = "" if sign.lead_s is None else f", {sign.lead_s / HOUR_S:.1f} h before (median)"
         click.echo(f"  {sign.counter}: seen {sign.seen} times, right {sign.right} times{lead}")

@@ -23,7 +23,7 @@ from .collect import read_reports
 from .compare import compare
 from .result import CheckResult, NodeReport, Outcome
 from .running import softer
-from .trends import Trend, evidence_of_trends
+from .trends import Trend, evidence_of_slow_steps, evidence_of_trends
 
 Reports = Mapping[str, NodeReport | None]
 
@@ -65,6 +65,17 @@ def record_trends(run_id: str, seen: Sequence[Trend], identity: Identity, now: f
         default_ledger().add(evidence_of_trends(cluster, run_id, seen, identity, now))
     except RelightError as error:
         _log.warning("the trends of %s are not remembered: %s", seen[0].node, error)
+
+
+def record_slow_steps(run_id: str, node: str, detail: str, now: float) -> None:
+    """Likewise of a node that makes its ranks slow."""
+    cluster = os.environ.get("SLURM_CLUSTER_NAME")
+    if not cluster:
+        return
+    try:
+        default_ledger().add(evidence_of_slow_steps(cluster, run_id, node, detail, now))
+    except RelightError as error:
+        _log.warning("the slow steps of %s are not remembered: %s", node, error)
 
 
 def evidence_of(

@@ -40,6 +40,9 @@ SIGNS: Final[Mapping[str, Sign]] = {
     THROTTLED_LOOKS: Sign(3, 0.2),
 }
 
+SLOW_STEPS: Final = "slow steps"  # no counter: ranks are compared while they run
+SLOW_WEIGHT: Final = 0.3
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -98,6 +101,23 @@ def evidence_of_trends(
         last_seen=now,
         run_id=run_id,
         identity=identity,
+    )
+
+
+def evidence_of_slow_steps(
+    cluster: str, run_id: str, node: str, detail: str, now: float
+) -> Evidence:
+    """The record of a node whose ranks take longer than others, for the node's sake."""
+    return Evidence(
+        cluster=cluster,
+        node=node,
+        fault=Fault.TREND,
+        lines=(f"{SLOW_STEPS}: {detail}",),
+        weight=SLOW_WEIGHT,
+        ttl_s=RULES[Fault.TREND].ttl_s,
+        first_seen=now,
+        last_seen=now,
+        run_id=run_id,
     )
 
 

@@ -62,7 +62,8 @@ class Evidence:
         """This record after the same fault was seen once more."""
         lines = tuple(dict.fromkeys((*self.lines, *seen.lines)))[-MAX_LINES:]
         first_seen = min(self.first_seen, seen.first_seen)
-        return dataclasses.replace(seen, lines=lines, first_seen=first_seen)
+        weight = max(self.weight, seen.weight)
+        return dataclasses.replace(seen, lines=lines, first_seen=first_seen, weight=weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

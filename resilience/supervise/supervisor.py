@@ -27,6 +27,7 @@ from ..decide.events import (
     Event,
     RankExited,
     RanksStopped,
+    RanksStraggled,
     SaveFailed,
 )
 from ..decide.machine import step
@@ -215,6 +216,8 @@ class Supervisor:
     def _emit(self, event: Event) -> None:
         if isinstance(event, RankExited):
             self._lookout.ended(event.rank)
+        if isinstance(event, RanksStraggled) and event.by_node:
+            self._watch.straggled(event)
         if self._is_script and isinstance(event, RankExited):
             self._spawn(self._script.ended(event))
         elif isinstance(event, RanksStopped) or (isinstance(event, RankExited) and event.code == 0):

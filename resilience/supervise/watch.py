@@ -17,10 +17,10 @@ from typing import Final
 from ..config import RunConfig
 from ..decide.actions import ExcludeNode, Finish, Outcome
 from ..decide.degrade import DEGRADED
-from ..decide.events import Event, NodeDegraded, NodesWatched
+from ..decide.events import Event, NodeDegraded, NodesWatched, RanksStraggled
 from ..decide.state import Exclusion, State
 from ..health.collect import read_reports
-from ..health.exclusion import record_exclusion, record_trends
+from ..health.exclusion import record_exclusion, record_slow_steps, record_trends
 from ..health.result import NodeReport
 from ..health.running import judge_running
 from ..health.trends import Sample, Trend, trends
@@ -90,6 +90,11 @@ class Watch:
     def said(self, degraded: Sequence[Exclusion]) -> tuple[str, ...]:
         """For people: the nodes that turned bad, and what the checks warn of."""
         return (*(f"{one.node} turns bad: {one.evidence}" for one in degraded), *self._warnings)
+
+    def straggled(self, event: RanksStraggled) -> None:
+        """Steps that take longer on one node are a sign, too."""
+        note = partial(record_slow_steps, self._config.run_id, event.node, event.detail)
+        asyncio.get_running_loop().run_in_executor(None, note, time.time())
 
     async def after(self, order: Finish, state: State) -> list[Event]:
         """The last look, where one is due; the ledger keeps what it finds against nodes."""

@@ -13,7 +13,13 @@ import pytest
 
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
-from relight.resilience.decide.events import Event, NodeDegraded, NodesExamined, NodesWatched
+from relight.resilience.decide.events import (
+    Event,
+    NodeDegraded,
+    NodesExamined,
+    NodesWatched,
+    RanksStraggled,
+)
 from relight.resilience.decide.state import State
 from relight.resilience.health.preflight import write_report
 from relight.resilience.health.result import CheckResult, NodeReport
@@ -156,3 +162,19 @@ def test_the_last_look_is_kept(
     (record,) = Ledger(tmp_path / "ledger").records()
     assert isinstance(record, Evidence)
     assert (record.node, record.fault, record.weight) == ("n5", Fault.NETWORK, 1.0)
+
+
+def test_slow_steps_are_kept(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "mini")
+    monkeypatch.setenv("RELIGHT_LEDGER", str(tmp_path / "ledger"))
+    event = RanksStraggled(generation=1, ranks=(2,), node="n2", detail="slow", by_node=True)
+
+    async def hear() -> None:
+        watched.watch.straggled(event)
+
+    asyncio.run(hear())
+    (record,) = Ledger(tmp_path / "ledger").records()
+    assert isinstance(record, Evidence)
+    assert (record.node, record.lines) == ("n2", ("slow steps: slow",))

@@ -14,6 +14,7 @@ from relight.resilience.health.trends import (
     SIGNS,
     THROTTLED_LOOKS,
     Sample,
+    evidence_of_slow_steps,
     evidence_of_trends,
     trends,
 )
@@ -101,3 +102,13 @@ def test_throttled_looks_are_counted() -> None:
         report, before = _with_throttling(seen(outcome), before)
         counted.append(report.counts[THROTTLED_LOOKS])
     assert counted == [0, 1, 2, 2]
+
+
+def test_slow_steps_are_a_sign_and_take_no_weight_from_others() -> None:
+    slow = evidence_of_slow_steps("mini", "a", "n1", "steps take 1.3 times as long", NOW)
+    assert (slow.fault, slow.weight) == (Fault.TREND, 0.3)
+    first, last = samples(0, REMAPPED_ROWS, n1=0), samples(1, REMAPPED_ROWS, n1=1)
+    grown = evidence_of_trends("mini", "a", trends(first, last), Identity("boot"), NOW)
+    both = grown.later(slow)
+    assert slow.file_name == grown.file_name
+    assert (both.weight, len(both.lines)) == (0.5, 2)
