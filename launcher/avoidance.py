@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from relight.errors import RelightError, UsageError
 from relight.resilience.ledger.score import Standing, standings
@@ -19,7 +19,9 @@ from relight.resilience.ledger.store import default_ledger
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.hostlist import expand_nodes
 from .clusters.slurm.parse import can_be_allocated
-from .spec import JobSpec
+
+if TYPE_CHECKING:
+    from .spec import JobSpec  # it brings pydantic, which relight sbatch does without
 
 MOST_OF_PARTITION: Final = 4  # one in this many
 

@@ -14,6 +14,11 @@ LIGHT = (
     "resilience/supervise/*.py",
     "resilience/worker/agent.py",
     "launcher/cli/main.py",
+    "launcher/cli/logs.py",
+    "launcher/cli/sbatch.py",
+    "launcher/cli/status.py",
+    "launcher/supervise.py",
+    "launcher/too_early.py",
 )
 
 # Imports one module after the other; says which of them was the first to bring a heavy package.
