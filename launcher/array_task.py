@@ -83,7 +83,7 @@ def _show_output(array: RunFolder, folder: RunFolder, name: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")  # wardens of setup begin beside us
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w") as file:
         file.write(text)

@@ -72,7 +72,6 @@ def render_script(values: ScriptValues) -> str:
         python=values.python,
         run_dir=str(values.run_dir),
         first=values.first,
-        verdict=str(values.run_dir / "verdict.json"),
     )
 
 

@@ -57,20 +57,22 @@ def main(arguments: Sequence[str]) -> int:
         with cluster_of(plan) as cluster:
             if plan.config.program == "script":  # it would not outlive its supervisor
                 return supervise(plan.config, cluster)
-            return keep(lambda life: _supervise(plan, cluster, life))
+            return keep(lambda life: supervise_once(plan, cluster, life))
     except RelightError as error:
-        return _complain(error)
+        return complain(error)
 
 
-def _supervise(plan: StoredPlan, cluster: Cluster, life: int) -> int:
+def supervise_once(plan: StoredPlan, cluster: Cluster, life: int) -> int:
+    """One life of a supervisor; its exit code."""
     try:
         return supervise(plan.config, cluster, life=life)
     except RelightError as error:
-        code = _complain(error)
+        code = complain(error)
         return EXIT_CRASHED if error.transient else code  # the next life may have more luck
 
 
-def _complain(error: RelightError) -> int:
+def complain(error: RelightError) -> int:
+    """Says what went wrong in the job's output; the exit code."""
     sys.stderr.write(f"relight: {error}\n")
     return error.exit_code
 

@@ -124,7 +124,10 @@ class Cluster(Protocol):
         """
 
     def stop_notice(self, signal_name: str, *, to_supervisor: bool) -> StopNotice:
-        """What a signal that just arrived means. Never raises: no answer is ``UNKNOWN``."""
+        """What a signal that just arrived means. Never raises: no answer is ``UNKNOWN``.
+
+        In place of a signal's name there may be words for what else gave a reason to ask.
+        """
 
     def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
         """What the scheduler thinks of nodes; no answer is "unknown", never "down"."""

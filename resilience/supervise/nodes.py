@@ -28,6 +28,7 @@ LAST_LOOK_S: Final = 20.0
 PROBE_LIMIT_S: Final = 12.0
 PROBE_TRIES: Final = 10
 PROBE_PAUSE_S: Final = 10.0
+_OUT: Final = "no command starts on it, and the scheduler says that it is down"
 _MANY: Final = 4  # more suspects than that are asked all at once first
 _LAUNCH_S: Final = 10.0  # what a step may take to start, on top of the budget of its checks
 
@@ -133,7 +134,8 @@ async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> Nodes
     if len(nodes) > _MANY and await _all_answer(cluster, nodes):
         return NodesProbed(answered=nodes, silent={})
     for _ in range(PROBE_TRIES):
-        conditions = await asyncio.to_thread(cluster.node_conditions, nodes)
+        asked = tuple(dict.fromkeys((*nodes, control)))
+        conditions = await asyncio.to_thread(cluster.node_conditions, asked)
         verdicts = await asyncio.gather(
             *(_probe_one(cluster, node, conditions.get(node) == "down") for node in nodes)
         )
@@ -143,6 +145,9 @@ async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> Nodes
         if not silent or await _probe_one(cluster, control, False) is None:
             answered = tuple(node for node in nodes if node not in silent)
             return NodesProbed(answered=answered, silent=silent)
+        if conditions.get(control) == "down":  # then what it was told of others is worth nothing
+            others = tuple(node for node in nodes if node != control)
+            return NodesProbed(answered=others, silent={control: _OUT})
         _log.warning("no command starts on %s either: the scheduler does not answer", control)
         await asyncio.sleep(PROBE_PAUSE_S)
     return NodesProbed(answered=nodes, silent={})

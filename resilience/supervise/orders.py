@@ -71,6 +71,7 @@ class Orders:
         emit: Callable[[Event], None],
         spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]],
         kill_at: Callable[[], float | None],
+        look_for_stop: Callable[[], Coroutine[object, object, None]],
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -82,6 +83,7 @@ class Orders:
         self._emit = emit
         self._spawn = spawn
         self._kill_at = kill_at
+        self._look_for_stop = look_for_stop
         self._start: asyncio.Task[None] | None = None
 
     def carry_out(self, action: Action) -> None:
@@ -126,7 +128,9 @@ class Orders:
 
     async def _preflight(self, order: RunPreflight) -> None:
         await asyncio.to_thread(self._make_checkpoint_directory)
-        self._emit(await run_preflight(self._config, self._cluster, self._allocation, order.nodes))
+        done = await run_preflight(self._config, self._cluster, self._allocation, order.nodes)
+        await self._look_for_stop()  # before nodes are judged by a check that the end has killed
+        self._emit(done)
 
     def _make_checkpoint_directory(self) -> None:
         # A node that cannot see what was made here does not have the file system.
@@ -135,6 +139,7 @@ class Orders:
 
     async def _start_ranks(self, order: StartRanks) -> None:
         await asyncio.sleep(order.delay_s)
+        self._spawn(self._look_for_stop())
         try:
             restore = await self._saves.begin(
                 Incarnation(self._allocation.attempt, order.generation),

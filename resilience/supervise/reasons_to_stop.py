@@ -24,6 +24,7 @@ _PAUSE_S: Final = 1.0
 _MARGIN_S: Final = 10.0  # for the commit, the end of the ranks and the next job
 _CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
 _END_LIMIT_S: Final = 30.0  # for a program that is told to end and knows nothing of relight
+_BEFORE_START: Final = "asked before ranks start"
 _CANNOT_LEAVE: Final = (Phase.NEW, Phase.MOVING, Phase.ENDED)
 _ENDS: Final = frozenset(
     {StopCause.PREEMPTED, StopCause.TIME_LIMIT, StopCause.REQUEUED, StopCause.CANCELLED}
@@ -121,6 +122,17 @@ class ReasonsToStop:
         notice = notice if notice.cause in _ENDS else self._warning or notice
         if notice.cause in _ENDS:
             self._emit(_stop(notice, "the script ended"))
+
+    async def look_before_start(self) -> None:
+        """Of a preemption Slurm tells the steps: while there are none, nobody has heard of it."""
+        if self._script:
+            return
+        await self.settled()
+        notice = await asyncio.to_thread(
+            self._cluster.stop_notice, _BEFORE_START, to_supervisor=False
+        )
+        if notice.cause in _ENDS:
+            self._emit(_stop(notice, _BEFORE_START))
 
     async def settled(self) -> None:
         """Wait until it is known, or will not be known, why a signal came."""

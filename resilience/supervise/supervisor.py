@@ -133,6 +133,7 @@ class Supervisor:
             self._emit,
             self._spawn,
             lambda: self._state.stop.kill_at if self._state.stop is not None else None,
+            self._reasons.look_before_start,
         )
         self._requests = Requests(config, self._ranks, self._saves, self._emit, self._spawn)
         self._rate = Rate()
@@ -155,8 +156,6 @@ class Supervisor:
         for number_ in SIGNALS if self._is_script else _HEARD:
             heard = partial(self._on_signal, number_.name, to_supervisor=True)
             loop.add_signal_handler(number_, heard)
-        # The keeper blocks them until somebody listens.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         await self._ranks.open()
         self._spawn(self._tick())
         self._spawn(self._watch.run())
@@ -165,6 +164,8 @@ class Supervisor:
             heard = partial(self._ask_why, "SIGTERM to steps")
             self._spawn(ear.listen(self._cluster, self._allocation, log, heard))
         self._emit(await asyncio.to_thread(self._attempt_started))
+        # The keeper blocks them until somebody listens: a reason to stop is heard from here on.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         try:
             while True:
                 finish = await self._handle(await self._next_events())

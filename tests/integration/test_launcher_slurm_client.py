@@ -327,6 +327,24 @@ def test_silence_says_nothing_of_nodes(slurm: FakeSlurm, cluster: SlurmCluster) 
     assert cluster.node_conditions(["n1", "n2"]) == {"n1": "unknown", "n2": "unknown"}
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {"n1": "up", "n4": "up"}),
+        ({"NodeList": "n[2-3]"}, {"n1": "down", "n4": "up"}),
+        ({"NodeList": "n[2-3]", "Restarts": "1"}, {"n1": "up", "n4": "up"}),
+        ({"NodeList": "(null)", "JobState": "PENDING"}, {"n1": "up", "n4": "up"}),
+    ],
+)
+def test_a_node_that_was_taken_out_of_the_job_is_down_for_it(
+    slurm: FakeSlurm, cluster: SlurmCluster, fields: dict[str, str], expected: dict[str, str]
+) -> None:
+    """n4 was never in this allocation: an earlier attempt had it."""
+    slurm.answer("sinfo", "n1|idle\nn4|idle\n")
+    slurm.answer("scontrol", job_text(**{"NodeList": "n[1-3]", **fields}))
+    assert cluster.node_conditions(["n1", "n4"]) == expected
+
+
 @pytest.fixture
 def healthy(slurm: FakeSlurm) -> FakeSlurm:
     """A job that runs in a partition of six idle nodes; sbatch accepts."""
@@ -520,7 +538,22 @@ def test_a_refused_order_is_a_refused_restart(healthy: FakeSlurm, cluster: Slurm
     (healthy.folder / "scontrol.4.rc").write_text("1")
     with pytest.raises(RestartRefused, match="permission denied"):
         cluster.new_allocation([], "successor")
-    assert healthy.calls("scontrol")[-1][0] == "update"
+    assert healthy.calls("sbatch") == []
+
+
+@pytest.mark.parametrize(
+    ("restarts", "expected"),
+    [("0", Restart("successor", "99")), ("1", Restart("requeue", JOB_ID))],
+)
+def test_a_job_that_is_being_ended_takes_no_orders(
+    healthy: FakeSlurm, cluster: SlurmCluster, restarts: str, expected: Restart
+) -> None:
+    """Slurm has decided by then whether it requeues it."""
+    cluster.allocation()
+    healthy.answer("scontrol", job_text(JobState="COMPLETING", Requeue="1", Restarts=restarts))
+    (healthy.folder / "scontrol.4.err").write_text("Job/step already completing or completed")
+    (healthy.folder / "scontrol.4.rc").write_text("1")
+    assert cluster.new_allocation([], "successor") == expected
 
 
 def test_withdraw_of_a_job_that_is_gone(healthy: FakeSlurm, cluster: SlurmCluster) -> None:

@@ -15,10 +15,10 @@ import pytest
 from relight.launcher.clusters.slurm import warden as module
 from relight.launcher.clusters.slurm.client import SlurmClient
 from relight.launcher.clusters.slurm.orphan import mark_path, read_mark
-from relight.launcher.clusters.slurm.warden import Warden
+from relight.launcher.clusters.slurm.warden import Warden, posts
 from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.cluster import ClusterUnavailable, Restart
+from relight.resilience.supervise.cluster import Allocation, ClusterUnavailable, Restart
 from relight.resilience.supervise.standing import read_verdict
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
@@ -134,9 +134,68 @@ def test_a_refusal_ends_the_run_and_its_job(stage: Stage) -> None:
     assert (stage.count("sbatch"), stage.count("scancel")) == (0, 1)
 
 
+def test_never_is_obeyed_and_told(stage: Stage) -> None:
+    stage.config = replace(stage.config, restart=replace(stage.config.restart, mode="never"))
+    warden = stage.warden("n2.1")
+    stage.now += 11
+    assert warden.look()
+    verdict = read_verdict(stage.folder)
+    assert verdict is not None
+    assert (verdict.state, "restart.mode is never" in verdict.reason) == ("STOPPED", True)
+    assert (stage.count("sbatch"), stage.count("scancel")) == (0, 1)
+
+
+def test_a_warden_of_setup_stays_until_there_is_a_supervisor(stage: Stage) -> None:
+    stage.answer("sinfo", "n1|alloc\nn2|alloc\nn3|alloc\n")
+    warden = replace(stage.warden("n2.1"), of_setup=True)
+    stage.now += 11
+    assert not warden.look()
+    assert stage.count("scontrol") == 1
+    stage.now += 9
+    assert not warden.look()
+    assert stage.count("scontrol") == 1, "Slurm has just said that all is well"
+    stage.folder.journals.mkdir(parents=True, exist_ok=True)
+    stage.folder.journal(ATTEMPT).touch()
+    assert warden.look()
+
+
+def test_a_warden_of_setup_acts_when_the_host_is_lost(stage: Stage) -> None:
+    warden = replace(stage.warden("n2.1"), of_setup=True)
+    stage.now += 11
+    assert warden.look()
+    assert (stage.count("sbatch"), stage.count("scancel")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("job", "stays"),
+    [
+        (RUNNING, True),
+        (RUNNING.replace("JobState=RUNNING", "JobState=COMPLETING"), False),
+        (RUNNING.replace("Restarts=0", "Restarts=1"), False),
+        ("", False),
+    ],
+)
+def test_a_sigterm_ends_a_warden_only_with_its_job(stage: Stage, job: str, stays: bool) -> None:
+    """Slurm sends one to all steps when the grace of a preemption begins."""
+    stage.answer("scontrol", job)
+    assert stage.warden("n2.1").job_runs() is stays
+
+
+def test_posts_are_spread_over_the_allocation() -> None:
+    nodes = tuple(f"n{number}" for number in range(1, 102))
+    given = Allocation(
+        job_id="7", restart_count=0, nodes=nodes, batch_node="n1", supervisor_host="n1"
+    )
+    assert posts(given, 0) == ("n2", "n27", "n52", "n77")
+    assert len(posts(given, 2)) == 6
+    assert len(posts(given, 90)) == 16
+    assert posts(replace(given, nodes=("n1", "n2", "n3", "n4")), 0) == ("n2", "n3", "n4")
+    assert posts(replace(given, nodes=("n1",)), 0) == ()
+
+
 def test_a_step_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_END_S", 0.1)
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); "
+    deaf = "import signal; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print(flush=True); "
     with subprocess.Popen(
         [sys.executable, "-c", deaf + "signal.pause()"], stdout=subprocess.PIPE
     ) as step:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from relight.resilience.config import RunConfig
+from relight.resilience.decide.events import NodesProbed
 from relight.resilience.health.preflight import ACTIVE_NODES, write_report
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Identity
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise import nodes as asking
-from relight.resilience.supervise.cluster import Allocation, Cluster, Command, StepRequest
+from relight.resilience.supervise.cluster import (
+    Allocation,
+    Cluster,
+    Command,
+    NodeCondition,
+    StepRequest,
+)
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 ALLOCATION = Allocation(
@@ -111,3 +118,42 @@ def test_a_suspect_is_put_to_work(
     assert cluster.steps[0].env[ACTIVE_NODES] == "n2"
     assert (dict(event.failed), dict(event.silent)) == (failed, {})
     assert event.answered == (() if failed else ("n2",))
+
+
+class CutOff:
+    """Steps start on some nodes only; the scheduler says what it thinks of all."""
+
+    def __init__(self, deaf: set[str], down: set[str]) -> None:
+        self._deaf = deaf
+        self._down = down
+
+    def step_command(self, request: StepRequest) -> Command:
+        starts = not self._deaf & set(request.nodes)
+        return Command(("true" if starts else "false",), os.environ)
+
+    def node_conditions(self, nodes: Sequence[str]) -> dict[str, NodeCondition]:
+        return {node: "down" if node in self._down else "up" for node in nodes}
+
+
+def probe(deaf: set[str], down: set[str], nodes: tuple[str, ...]) -> NodesProbed:
+    cluster = cast(Cluster, CutOff(deaf, down))
+    return asyncio.run(asking.probe(cluster, nodes, ALLOCATION.batch_node))
+
+
+@pytest.mark.parametrize("suspects", [("n1", "n2"), ("n2",)])
+def test_a_supervisor_whose_own_host_is_out_of_the_job(suspects: tuple[str, ...]) -> None:
+    """Nothing that it starts succeeds: that speaks against no other node."""
+    event = probe({"n1", "n2"}, {"n1"}, suspects)
+    assert set(event.silent) == {"n1"}
+    assert event.answered == ("n2",)
+
+
+def test_a_node_that_is_silent_while_the_supervisors_own_answers() -> None:
+    event = probe({"n2"}, set(), ("n2", "n3"))
+    assert (set(event.silent), event.answered) == ({"n2"}, ("n3",))
+
+
+def test_a_scheduler_that_starts_nothing_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PROBE_PAUSE_S", 0.0)
+    event = probe({"n1", "n2"}, set(), ("n2",))
+    assert (dict(event.silent), event.answered) == ({}, ("n2",))

@@ -186,10 +186,43 @@ def test_a_failing_setup_line_ends_the_run(
     result = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert f"line {line} of setup failed with exit code {code}" in result.stderr
-    assert result.stdout == ""
+    assert result.stdout == f"-m relight.launcher.leave {tmp_path} failure 0\n"
     verdict = (tmp_path / "verdict.json").read_text()
     assert '"state": "FAILED"' in verdict
     assert f"line {line}" in verdict
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+@pytest.mark.parametrize(
+    ("leave_code", "called"),
+    [(0, ["leave", "leave", "supervise"]), (75, ["leave"]), (93, ["leave"])],
+)
+def test_a_signal_during_setup(
+    tmp_path: Path, name: str, leave_code: int, called: list[str]
+) -> None:
+    """What `leave` answers decides whether setup goes on; a second signal does not end it."""
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/bash\necho "$2 $4"\n[[ $2 = *.supervise ]] && exit 0\n'
+        f"kill -{name} $$\nexit {leave_code}\n"
+    )
+    python.chmod(0o755)
+    script = render_script(
+        ScriptValues(
+            version="0",
+            made_by="relight",
+            options=(),
+            passthrough=(),
+            setup=(f"kill -{name} $$", f"sh -c 'kill -{name} '$$"),
+            python=str(python),
+            run_dir=tmp_path,
+        )
+    )
+    result = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert result.returncode == leave_code, result.stderr
+    assert [words[0].rpartition(".")[2] for words in lines] == called
+    assert {words[1] for words in lines if words[0].endswith("leave")} == {f"SIG{name}"}
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,14 @@ def test_the_batch_host_is_gone_only_when_slurm_says_so(
     job: JobFacts, states: dict[str, str], gone: bool
 ) -> None:
     assert batch_host_is_gone(job, states) is gone
+
+
+def test_without_a_signal_only_slurms_own_word_counts() -> None:
+    """Its user may have shortened the time limit."""
+    ask = "asked before ranks start"
+    shorter = change(end_time=NOW + 20)
+    assert judge(shorter, signal_name=ask).cause is StopCause.SIGNALLED
+    unknown = dataclasses.replace(START, end_time=None)
+    assert judge(shorter, signal_name=ask, start=unknown).cause is StopCause.SIGNALLED
+    notice = judge(change(end_time=NOW + 20, preempt_time=NOW), signal_name=ask)
+    assert (notice.cause, notice.kill_at) == (StopCause.PREEMPTED, NOW + 20)

@@ -32,7 +32,7 @@ from .client import SlurmClient, SlurmMissing, SlurmRefused
 from .dependents import move_dependents
 from .hostlist import expand_nodes
 from .orphan import mark_path, read_mark
-from .parse import JobFacts, node_condition, parse_seconds
+from .parse import JobFacts, JobState, node_condition, parse_seconds
 from .restart import Rearrangement, withdraw
 from .stop import AttemptStart, judge_stop
 
@@ -52,21 +52,25 @@ class NotInJob(RelightError):
 
 @dataclass(slots=True)
 class SlurmCluster:
-    """One attempt under Slurm, from the ``SLURM_*`` variables of its batch script."""
+    """One attempt under Slurm, from the ``SLURM_*`` variables of its batch script.
+
+    ``log_start_bytes`` is what the job's output held when the attempt began, None when that is now.
+    """
 
     config: RunConfig
     env: Mapping[str, str] = field(default_factory=initial_environment)
     client: SlurmClient = field(default_factory=SlurmClient)
+    log_start_bytes: int | None = None
     _allocation: Allocation | None = None
     _start: AttemptStart | None = None
-    _log_start_bytes: int = 0
     _restart: Restart | None = None
     _hostfiles: int = 0
 
     def allocation(self) -> Allocation:
         if self._allocation is None:
             self._allocation = _allocation(self.env)
-            self._log_start_bytes = self._log_size_bytes()
+            if self.log_start_bytes is None:
+                self.log_start_bytes = self._log_size_bytes()
             self._start = self._attempt_start(self._allocation)
         return self._allocation
 
@@ -108,12 +112,23 @@ class SlurmCluster:
         )
 
     def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
+        """A node that Slurm has taken out of the job is lost for it, even if it is up again."""
         try:
             states = self.client.node_states(nodes)
+            lost = self._taken_out()
         except RelightError as error:
             _log.warning("the state of nodes is not known: %s", error)
-            states = {}
-        return {node: node_condition(states.get(node, "")) for node in nodes}
+            return dict.fromkeys(nodes, "unknown")
+        return {
+            node: "down" if node in lost else node_condition(states.get(node, "")) for node in nodes
+        }
+
+    def _taken_out(self) -> frozenset[str]:
+        """What this attempt has been given and the job does not hold any more."""
+        allocation = self.allocation()
+        job = self._job(allocation)
+        ours = job.state is JobState.RUNNING and job.restarts == allocation.restart_count
+        return frozenset(allocation.nodes) - set(job.nodes) if ours and job.nodes else frozenset()
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         if self._restart is None:
@@ -206,7 +221,7 @@ class SlurmCluster:
         try:
             with self._log_path().open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(self._log_start_bytes, size - _LOG_TAIL_BYTES))
+                file.seek(max(self.log_start_bytes or 0, size - _LOG_TAIL_BYTES))
                 return file.read().decode(errors="replace")
         except OSError:
             return ""

@@ -67,10 +67,8 @@ class Rearrangement:
             return self._requeue(avoided)
 
     def _successor(self, exclude: Sequence[str], job: JobFacts) -> Restart:
-        if job.requeue:
-            self.client.update(self.job_id, "Requeue", "0")
-            if self.client.job(self.job_id).restarts > self.restart_count:
-                return self._after_requeue(exclude)  # Slurm was faster
+        if job.requeue and not self._is_ours_to_restart():
+            return self._after_requeue(exclude)  # Slurm was faster
         try:
             # An earlier life of the supervisor may have sent one and died before it said so.
             successor = self._waiting_successor(self.client) or self._send(exclude)
@@ -79,6 +77,16 @@ class Rearrangement:
                 self.client.update(self.job_id, "Requeue", "1")
             raise
         return Restart("successor", successor)
+
+    def _is_ours_to_restart(self) -> bool:
+        """Switches Slurm's own requeue off; whether that was in time."""
+        try:
+            self.client.update(self.job_id, "Requeue", "0")
+        except SlurmRefused:
+            # Of a job that it is ending it changes nothing, and does not decide anew either.
+            if self.client.job(self.job_id).state is not JobState.COMPLETING:
+                raise
+        return self.client.job(self.job_id).restarts <= self.restart_count
 
     def _send(self, exclude: Sequence[str]) -> str:
         try:

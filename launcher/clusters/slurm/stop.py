@@ -51,7 +51,11 @@ def judge_stop(
     log: str,
     now: float,
 ) -> StopNotice:
-    """What a signal that has just arrived means. ``log`` is the job's output since its start."""
+    """What a signal that has just arrived means. ``log`` is the job's output since its start.
+
+    Without a signal (``signal_name`` does not begin with SIG) nothing is guessed: a user may have
+    shortened the time limit.
+    """
     if job.restarts > start.restarts:
         cause = _logged_cause(log) or StopCause.REQUEUED
         return StopNotice(
@@ -83,7 +87,8 @@ def _judge_running(
     if job.preempt_time is not None:
         evidence = "Slurm has set PreemptTime"
         return _warning(StopCause.PREEMPTED, end, evidence)
-    if end is not None and (start.end_time is None or end < start.end_time - _SAME_END_S):
+    moved = end is not None and (start.end_time is None or end < start.end_time - _SAME_END_S)
+    if moved and signal_name.startswith("SIG"):
         evidence = f"EndTime moved from {start.end_time} to {end} while the job runs"
         return _warning(StopCause.PREEMPTED, end, evidence)
     near = end is not None and end - now <= start.lead_s + _WARNING_SLACK_S

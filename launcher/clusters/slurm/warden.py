@@ -1,22 +1,25 @@
-"""Looks after a run whose batch host may die: ``python -m ... RUN_DIR ATTEMPT``, on other nodes.
+"""Looks after a run whose batch host may die: ``python -m ... RUN_DIR ATTEMPT [setup]``.
 
 With ``--no-kill``, Slurm (seen on 22.05) neither ends nor requeues a job that loses its batch host:
 it takes the node away and leaves the job RUNNING on the others, without a batch script, until its
-time limit. So a warden on up to two other nodes watches the supervisor's progress file. When that
-does not change any more it asks Slurm, and only when Slurm says that the batch host is gone it
+time limit. So wardens on some other nodes watch the supervisor's progress file. When that does not
+change any more they ask Slurm, and only when Slurm says that the batch host is gone one of them
 arranges the run's next job and ends this one.
+
+Wardens ``setup`` stay until there is a supervisor (:mod:`.wardens_of_setup`).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +28,13 @@ from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.exit_codes import EXIT_STOP
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.cluster import Allocation, Restart, RestartRefused, StepRequest
+from relight.resilience.supervise.cluster import (
+    Allocation,
+    Command,
+    Restart,
+    RestartRefused,
+    StepRequest,
+)
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.standing import write_verdict
 
@@ -36,21 +45,23 @@ from .orphan import Claim, Pulse, mark_path
 from .parse import JobFacts, JobState
 from .restart import Rearrangement
 
-_WARDENS: Final = 2
+_WARDENS: Final = 4
+_MOST: Final = 16
 _LOOK_S: Final = 2.0
+_QUICK_S: Final = 3.0
 _END_S: Final = 10.0  # for srun to end its step
+_ENOUGH: Final = signal.SIGUSR2  # a step is sent SIGTERM by Slurm too, when its job may go on
+OF_SETUP: Final = "setup"
 _STALE_S: Final = 10.0  # the supervisor writes every second; Slurm has the last word anyway
 
 
 @contextmanager
 def wardens(cluster: SlurmCluster) -> Iterator[None]:
     """Keeps wardens on other nodes while the body runs; on a single node Slurm does it itself."""
-    allocation = cluster.allocation()
-    others = tuple(node for node in allocation.nodes if node != allocation.batch_node)[:_WARDENS]
-    if not others:
+    command = warden_step(cluster)
+    if command is None:
         yield
         return
-    command = cluster.step_command(_request(cluster.config, allocation, others))
     step = subprocess.Popen(
         command.argv,
         env=command.env,
@@ -66,7 +77,7 @@ def wardens(cluster: SlurmCluster) -> Iterator[None]:
 
 def _end(step: subprocess.Popen[bytes]) -> None:
     """An srun that hangs must not keep the job: what is left of the step ends with the job."""
-    step.terminate()
+    step.send_signal(_ENOUGH)
     try:
         step.wait(_END_S)
     except subprocess.TimeoutExpired:
@@ -74,7 +85,26 @@ def _end(step: subprocess.Popen[bytes]) -> None:
         step.wait()
 
 
-def _request(config: RunConfig, allocation: Allocation, nodes: tuple[str, ...]) -> StepRequest:
+def posts(allocation: Allocation, may_be_lost: int) -> tuple[str, ...]:
+    """Where wardens stand: as many nodes as the attempt may lose one by one, and some more.
+
+    Evenly over the list, so that no rack holds all of them (pure).
+    """
+    others = [node for node in allocation.nodes if node != allocation.batch_node]
+    wanted = min(len(others), _WARDENS + may_be_lost, _MOST)
+    return tuple(others[number * len(others) // wanted] for number in range(wanted))
+
+
+def warden_step(cluster: SlurmCluster, *more: str) -> Command | None:
+    """The step of an attempt's wardens; None without a node for them."""
+    allocation, config = cluster.allocation(), cluster.config
+    nodes = posts(allocation, len(allocation.nodes) - (config.min_nodes or config.nodes))
+    return cluster.step_command(_request(config, allocation, nodes, more)) if nodes else None
+
+
+def _request(
+    config: RunConfig, allocation: Allocation, nodes: tuple[str, ...], more: tuple[str, ...]
+) -> StepRequest:
     folder = RunFolder(config.run_dir).attempt(allocation.attempt)
     folder.mkdir(parents=True, exist_ok=True)
     return StepRequest(
@@ -82,7 +112,7 @@ def _request(config: RunConfig, allocation: Allocation, nodes: tuple[str, ...]) 
         nodes=nodes,
         tasks_per_node=1,
         cpus_per_task=1,
-        argv=(sys.executable, "-m", __name__, str(config.run_dir), allocation.attempt),
+        argv=(sys.executable, "-m", __name__, str(config.run_dir), allocation.attempt, *more),
         env={},
         output=folder / "warden.log",
     )
@@ -106,6 +136,7 @@ class Warden:
     owner: str  # unique among wardens
     client: SlurmClient = field(default_factory=SlurmClient)
     clock: Callable[[], float] = time.monotonic
+    of_setup: bool = False  # until there is a supervisor
     _pulse: Pulse = field(init=False)
     _claim: Claim = field(init=False)
 
@@ -116,25 +147,39 @@ class Warden:
 
     def look(self) -> bool:
         """Looks once, and acts where it must; whether the attempt needs no warden any more."""
+        folder = RunFolder(self.config.run_dir)
+        if self.of_setup and folder.journal(self.attempt).exists():
+            return True
         if self._pulse.silence_s() < _STALE_S:
             return False
-        folder = RunFolder(self.config.run_dir)
         job_id, _, restart_count = self.attempt.rpartition(".")
         job = self.client.job(job_id)
         if not job.state.live or job.restarts > int(restart_count) or folder.verdict.exists():
             return True
         if not batch_host_is_gone(job, self.client.node_states([job.batch_host])):
+            self._pulse.restart()
             return False
         if not self._claim.take():
             return False  # another one acts; should it vanish, it is our turn
         self._go_on(folder, job)
         return True
 
+    def job_runs(self) -> bool:
+        """Whether the job goes on after a SIGTERM; when Slurm is silent it does not."""
+        job_id, _, restart_count = self.attempt.rpartition(".")
+        try:
+            job = replace(self.client, timeout_s=_QUICK_S, pauses_s=()).job(job_id)
+        except RelightError:
+            return False
+        return job.state is JobState.RUNNING and job.restarts <= int(restart_count)
+
     def _go_on(self, folder: RunFolder, job: JobFacts) -> None:
-        if folder.cancelled.exists() or self.config.restart.mode == "never":
+        if folder.cancelled.exists():
             self.client.cancel([job.job_id])
             return
         try:
+            if self.config.restart.mode == "never":
+                raise RestartRefused("restart.mode is never")
             restart = self._arrange([*_excluded(folder), job.batch_host], job)
         except RestartRefused as refusal:
             write_verdict(folder, _stopped(job.batch_host, refusal), time.time())
@@ -177,10 +222,14 @@ def _excluded(folder: RunFolder) -> list[str]:
 
 def main() -> int:
     """One warden; it outlives silence of Slurm."""
-    root, attempt = Path(sys.argv[1]), sys.argv[2]
-    warden = Warden(read_plan(root).config, attempt, f"{socket.gethostname()}.{os.getpid()}")
+    owner = f"{socket.gethostname()}.{os.getpid()}"
+    of_setup = sys.argv[3:] == [OF_SETUP]
+    warden = Warden(read_plan(Path(sys.argv[1])).config, sys.argv[2], owner, of_setup=of_setup)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     while True:
-        time.sleep(_LOOK_S)
+        told = signal.sigtimedwait({signal.SIGTERM}, _LOOK_S)
+        if told is not None and not warden.job_runs():
+            return 0
         try:
             if warden.look():
                 return 0

@@ -20,8 +20,18 @@
 
 trap '' USR1
 
+(/opt/venv/bin/python -m relight.launcher.clusters.slurm.wardens_of_setup /home/u/.relight/runs/lm-0a1b2c < /dev/null > /dev/null 2>&1 &)
+relight_output_bytes=$(stat -L -c %s /proc/self/fd/1)
+relight_ask() {
+    (trap '' TERM INT; exec /opt/venv/bin/python -m relight.launcher.leave /home/u/.relight/runs/lm-0a1b2c "$1" "$relight_output_bytes") ||
+        exit "$?"
+}
+trap 'relight_ask SIGTERM' TERM
+trap 'relight_ask SIGINT' INT
+
 relight_check_setup() {
     [ "$1" -eq 0 ] && return
+    relight_ask failure
     echo "relight: line $2 of setup failed with exit code $1; the run stops" >&2
     printf '{"state": "FAILED", "exit_code": 1, "cause": "setup", "reason": "line %d of setup failed with exit code %d", "tail": [], "time": %d}\n' \
         "$2" "$1" "$(date +%s)" > /home/u/.relight/runs/lm-0a1b2c/verdict.json
@@ -32,4 +42,5 @@ relight_check_setup "$?" 1
 source venv/bin/activate
 relight_check_setup "$?" 2
 
+trap '' TERM
 exec /opt/venv/bin/python -m relight.launcher.supervise /home/u/.relight/runs/lm-0a1b2c
