@@ -71,7 +71,8 @@ class Saves:
         self._asks = 0
         self._last_save = 0.0
         self._pending = False
-        self._commits: set[asyncio.Task[None]] = set()
+        self._commits: dict[asyncio.Task[None], int] = {}  # and the step of each
+        self._hanging: set[int] = set()
         self._committed_step = -1
         self._committed = asyncio.Event()
         self._metric_seen: bool | None = None  # once the first commit tells
@@ -93,6 +94,7 @@ class Saves:
         self._world_size = world_size
         self._receipts.clear()
         self._stalls_s.clear()
+        self._hanging.clear()
         self._joined.clear()
         self._first_word.clear()
         self.steps.clear()
@@ -169,8 +171,8 @@ class Saves:
         if len(receipts) == self._world_size:
             del self._receipts[receipt.step]
             task = asyncio.create_task(self._commit(receipt.step, tuple(receipts.values())))
-            self._commits.add(task)
-            task.add_done_callback(self._commits.discard)
+            self._commits[task] = receipt.step
+            task.add_done_callback(self._commits.pop)
 
     async def committed(self, step: int, limit_s: float) -> bool:
         """Wait for the commit of a step of this generation; False when it took too long."""
@@ -184,9 +186,17 @@ class Saves:
         return True
 
     async def settle(self) -> None:
-        """Wait for the commits under way, but not for ever: the next attempt can make them too."""
-        if self._commits:
-            await asyncio.wait(self._commits, timeout=SETTLE_LIMIT_S)
+        """Wait for the commits under way, but not for ever: the next attempt can make them too.
+
+        One that hangs is told as a failed save, since nobody knows whether it will succeed.
+        """
+        if not self._commits:
+            return
+        await asyncio.wait(tuple(self._commits), timeout=SETTLE_LIMIT_S)
+        for step in set(self._commits.values()) - self._hanging:
+            self._hanging.add(step)
+            reason = f"its commit has not come to an end in {SETTLE_LIMIT_S:.0f} s"
+            self._emit(SaveFailed(step=step, reason=reason, errno=errno.ETIMEDOUT))
 
     async def is_sound(self, step: int, rank: int) -> bool:
         """Whether a shard that a rank could not read can be read from here."""
