@@ -13,9 +13,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final
 
-LIVES: Final = 4
+LIVES: Final = 4  # in a row that bring the run nowhere
+LONG_LIFE_S: Final = 1800.0  # a life of this length was not in vain
 _FIRST_PAUSE_S: Final = 0.5  # between two lives, doubled each time: what ended one may pass
 _TURN_S: Final = 0.05
 EXIT_CRASHED: Final = 70  # an unexpected error of ours (EX_SOFTWARE of sysexits.h)
@@ -23,24 +25,33 @@ _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def keep(supervise: Callable[[int], int]) -> int:
+def keep(
+    supervise: Callable[[int], int], progress: Callable[[], object], leave: Callable[[], int]
+) -> int:
     """Run ``supervise(life)`` in a child, again after a violent end; its exit code.
 
-    ``life`` counts from 1. An exit code is a decision and final, whatever it is.
+    ``life`` counts from 1. An exit code is a decision and final, whatever it is. What ``progress``
+    tells changes while the run gets on: only lives in a row that changed nothing, and were short,
+    are counted. After :data:`LIVES` of them ``leave`` has the last word.
     """
     for number in (signal.SIGUSR2, signal.SIGHUP):  # they mean nothing here, and would end us
         signal.signal(number, signal.SIG_IGN)
     unheard: list[int] = []  # signals that came while there was no supervisor
-    for life in range(1, LIVES + 1):
-        if life > 1:
-            _pause(_FIRST_PAUSE_S * 2 ** (life - 2), unheard)
+    in_vain = 0
+    for life in count(1):
+        begun, before = time.monotonic(), progress()
         child = _start(supervise, life, unheard)
         status = _wait(child)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != EXIT_CRASHED:
             return os.WEXITSTATUS(status)
+        long = time.monotonic() - begun > LONG_LIFE_S
+        in_vain = 0 if long or progress() != before else in_vain + 1
         how = f"ended with status {os.waitstatus_to_exitcode(status)}"
-        sys.stderr.write(f"relight: the supervisor {how} (life {life} of {LIVES})\n")
-    return EXIT_CRASHED
+        sys.stderr.write(f"relight: the supervisor {how} (life {life}; {in_vain} in vain)\n")
+        if in_vain == LIVES:
+            break
+        _pause(_FIRST_PAUSE_S * 2 ** max(0, in_vain - 1), unheard)
+    return leave()
 
 
 def _pause(seconds: float, unheard: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from relight.resilience.supervise.supervisor import supervise
 
 from .array_task import folder_of
 from .keeper import EXIT_CRASHED, keep
+from .last_life import leave, newest_commit
 from .stored_plan import StoredPlan, read_plan
 
 
@@ -57,7 +58,12 @@ def main(arguments: Sequence[str]) -> int:
         with cluster_of(plan) as cluster:
             if plan.config.program == "script":  # it would not outlive its supervisor
                 return supervise(plan.config, cluster)
-            return keep(lambda life: supervise_once(plan, cluster, life))
+            config = plan.config
+            return keep(
+                lambda life: supervise_once(plan, cluster, life),
+                lambda: newest_commit(config),
+                lambda: leave(config, cluster),
+            )
     except RelightError as error:
         return complain(error)
 

@@ -70,6 +70,11 @@ class RunFolder:
         return self.root / "verdict.json"
 
     @property
+    def reserve(self) -> Path:
+        """Room on the disk for the verdict, while there is none."""
+        return self.root / ".reserve"
+
+    @property
     def progress(self) -> Path:
         """The newest state, rewritten every few seconds for people who watch."""
         return self.root / "progress.json"

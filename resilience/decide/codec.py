@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from enum import StrEnum
 from types import UnionType
-from typing import Final, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar, get_args, get_origin, get_type_hints
 
 from relight.errors import RelightError
 
-from .actions import Action
+from .actions import Action, Finish
 from .events import Event
 
+Kind = TypeVar("Kind")
 _EVENT_TYPES: Final[Mapping[str, type]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
@@ -36,12 +37,26 @@ def event_from_json(name: str, data: Mapping[str, object]) -> Event:
         raise UnknownRecord(
             f"no event is called {name!r}: was the journal written by a newer relight?"
         )
+    event: Event = _from_json(kind, data)
+    return event
+
+
+def finish_from_json(data: Mapping[str, object]) -> Finish:
+    """The inverse of :func:`to_json` for the end of an attempt.
+
+    Raises:
+        UnknownRecord: fields that do not fit it.
+    """
+    return _from_json(Finish, data)
+
+
+def _from_json(kind: type[Kind], data: Mapping[str, object]) -> Kind:
     hints = get_type_hints(kind)
     try:
-        event: Event = kind(**{key: _typed(hints[key], value) for key, value in data.items()})
+        return kind(**{key: _typed(hints[key], value) for key, value in data.items()})
     except (KeyError, TypeError, ValueError) as error:
-        raise UnknownRecord(f"the event {name} of the journal is not readable: {error}") from error
-    return event
+        name = kind.__name__
+        raise UnknownRecord(f"the record {name} of the journal is not readable: {error}") from error
 
 
 def _typed(hint: object, value: object) -> object:

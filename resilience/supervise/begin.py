@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 
 from ..config import RunConfig
+from ..decide.actions import Finish
+from ..decide.codec import finish_from_json
 from ..decide.policy import Policy
 from ..decide.rules import Rule
 from ..run_folder import RunFolder
@@ -45,13 +47,12 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
     )
 
 
-def decided_before(config: RunConfig, cluster: Cluster) -> int | None:
-    """The exit code of this attempt when an earlier life decided it: a decision is made once."""
+def decided_before(config: RunConfig, cluster: Cluster) -> Finish | None:
+    """The end of this attempt when an earlier life decided it: a decision is made once."""
     attempt = cluster.allocation().attempt
     for record in read_journals(RunFolder(config.run_dir).journals):
-        code = record.data.get("exit_code")
-        if (record.attempt, record.name) == (attempt, "Finish") and isinstance(code, int):
-            return code
+        if (record.attempt, record.name) == (attempt, "Finish"):
+            return finish_from_json(record.data)
     return None
 
 

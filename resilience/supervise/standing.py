@@ -78,12 +78,16 @@ def read_verdict(folder: RunFolder) -> Verdict | None:
 
 def _replace(path: Path, content: Mapping[str, object], *, durable: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        json.dump(content, file)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w") as file:
+            json.dump(content, file)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     if durable:
         fd = os.open(path.parent, os.O_RDONLY)
         try:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ..config import RunConfig
-from ..decide.actions import Action, Finish, Outcome
+from ..decide.actions import Action, Finish
 from ..decide.cadence import cadence
 from ..decide.codec import to_json
 from ..decide.events import (
@@ -41,6 +41,7 @@ from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .drill import Drill
 from .journal import Entry, JournalWriter, Kind, read_journals
+from .last_word import keep_room, leave_verdict
 from .lookout import Lookout
 from .orders import Orders
 from .pace import Pace
@@ -51,7 +52,7 @@ from .requests import Requests
 from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
-from .standing import Standing, read_verdict, write_progress, write_verdict
+from .standing import Standing, read_verdict, write_progress
 from .watch import Watch
 
 _log: Final = logging.getLogger(__name__)
@@ -74,8 +75,10 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
         return ended.exit_code
     decided = decided_before(config, cluster)
     if decided is not None:
-        _log.info("the last life of this supervisor had come to its end: exit code %d", decided)
-        return decided
+        _log.info("the last life of this supervisor had come to its end: %s", decided)
+        leave_verdict(RunFolder(config.run_dir), decided)
+        return decided.exit_code
+    keep_room(RunFolder(config.run_dir))
     if life == 1:  # whoever let this job start has the last word
         RunFolder(config.run_dir).held.unlink(missing_ok=True)
     if config.program == "ranks":  # a script has one agent, and finds the limits as they were
@@ -272,8 +275,7 @@ class Supervisor:
     async def _finish(self, order: Finish) -> None:
         await self._saves.settle()
         await self._note(self._waiting())
-        if order.outcome not in (Outcome.RESTARTING, Outcome.INTERRUPTED):
-            await asyncio.to_thread(write_verdict, self._folder, order, time.time())
+        await asyncio.to_thread(leave_verdict, self._folder, order)
         await self._note(await self._watch.after(order, self._state))
         await self._show()
 

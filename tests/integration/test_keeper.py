@@ -6,13 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster
+from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster, read_wish
 from relight.launcher.keeper import EXIT_CRASHED, LIVES
+from relight.launcher.last_life import leave
 from relight.resilience.config import RunConfig
+from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Entry, JournalWriter
+from relight.resilience.supervise.last_word import keep_room, leave_verdict
+from relight.resilience.supervise.standing import read_verdict
 from relight.resilience.supervise.supervisor import supervise
 
 HEAD = "import os, signal, sys\nfrom relight.launcher.keeper import keep\n"
@@ -20,7 +25,7 @@ HEAD = "import os, signal, sys\nfrom relight.launcher.keeper import keep\n"
 
 def run(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A keeper whose supervisor is ``life(n)``, as ``body`` defines it."""
-    program = f"{HEAD}{body}\nsys.exit(keep(life))"
+    program = f"{HEAD}{body}\nsys.exit(keep(life, lambda: None, lambda: 70))"
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
@@ -40,6 +45,46 @@ def test_a_supervisor_that_always_fails_ends_after_its_lives() -> None:
     done = run("def life(n):\n    raise RuntimeError('a fault of ours')")
     assert done.returncode == EXIT_CRASHED
     assert done.stderr.count("RuntimeError: a fault of ours") == LIVES
+
+
+def test_lives_that_bring_the_run_on_are_not_counted(tmp_path: Path) -> None:
+    body = f"""
+made = {str(tmp_path / "made")!r}
+def steps():
+    return os.path.exists(made) and os.stat(made).st_size
+def life(n):
+    if n <= {LIVES}:
+        open(made, "a").write("x")
+    print(n, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(keep(life, steps, lambda: 75))"""
+    command = [sys.executable, "-c", HEAD + body]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 75, "then it is left"
+    assert done.stdout.split() == [str(n) for n in range(1, 2 * LIVES + 1)]
+
+
+def test_an_attempt_whose_supervisors_came_to_nothing_goes_on_elsewhere(
+    run_config: RunConfig,
+) -> None:
+    env = {**os.environ, JOB_ID: "local-1", RESTART: "0", NODES: "node0,node1"}
+    folder, cluster = RunFolder(run_config.run_dir), LocalCluster(run_config, env)
+    journal = JournalWriter(folder.journal("local-1.0"))
+    journal.write([Entry(1.0, "event", "AttemptStarted", {})])
+    journal.write([Entry(1.0, "action", "ExcludeNode", {"node": "node1"})])
+    journal.close()
+    assert leave(run_config, cluster) == 75
+    assert read_wish(folder, "local-1.0") == ("node1",)
+    assert read_verdict(folder) is None
+
+
+def test_a_run_of_which_no_supervisor_could_begin_stops(run_config: RunConfig) -> None:
+    env = {**os.environ, JOB_ID: "local-1", RESTART: "0", NODES: "node0"}
+    run_config.run_dir.mkdir(parents=True, exist_ok=True)
+    assert leave(run_config, LocalCluster(run_config, env)) == 93
+    verdict = read_verdict(RunFolder(run_config.run_dir))
+    assert verdict is not None
+    assert (verdict.state, verdict.cause) == ("STOPPED", "supervisor")
 
 
 def test_a_signal_that_comes_before_anybody_listens_waits() -> None:
@@ -86,7 +131,8 @@ def life(n):
 def test_the_supervisor_does_not_outlive_its_keeper(tmp_path: Path) -> None:
     """Its end closes the pipe that it holds."""
     reader, writer = os.pipe()
-    body = f"{HEAD}def life(n):\n    os.write({writer}, b'x')\n    signal.pause()\nkeep(life)"
+    body = f"{HEAD}def life(n):\n    os.write({writer}, b'x')\n    signal.pause()\n"
+    body += "keep(life, int, int)"
     keeper = subprocess.Popen([sys.executable, "-c", body], pass_fds=(writer,))
     os.close(writer)
     assert os.read(reader, 1) == b"x"
@@ -103,3 +149,32 @@ def test_what_a_former_life_has_decided_is_not_decided_again(run_config: RunConf
     journal.write([Entry(1.0, "action", "Finish", finish)])
     journal.close()
     assert supervise(run_config, LocalCluster(run_config, env), life=2) == 75
+
+
+def test_an_end_that_a_former_life_could_not_write_down_is_written(run_config: RunConfig) -> None:
+    env = {**os.environ, JOB_ID: "local-1", RESTART: "0", NODES: "node0"}
+    folder = RunFolder(run_config.run_dir)
+    journal = JournalWriter(folder.journal("local-1.0"))
+    finish: dict[str, object] = {"outcome": "FAILED", "exit_code": 1, "cause": "exited"}
+    finish |= {"reason": "x", "tail": ["y"]}
+    journal.write([Entry(1.0, "action", "Finish", finish)])
+    journal.close()
+    assert supervise(run_config, LocalCluster(run_config, env), life=2) == 1
+    verdict = read_verdict(folder)
+    assert verdict is not None
+    assert (verdict.state, verdict.tail) == ("FAILED", ("y",))
+
+
+def test_a_full_disk_has_room_for_the_verdict(small_disk: Path) -> None:
+    folder = RunFolder(small_disk)
+    keep_room(folder)
+    with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    end = Finish(outcome=Outcome.COMPLETED, exit_code=0, cause="done", reason="x")
+    leave_verdict(folder, end, patience_s=0.0)
+    verdict = read_verdict(folder)
+    assert verdict is not None
+    assert verdict.state == "COMPLETED"
+    assert not folder.reserve.exists()
+    assert not list(small_disk.glob(".verdict*")), "nothing half written stays"

@@ -15,7 +15,7 @@ from relight.resilience.config import RunConfig
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
 
-def first_life(body: Callable[[int], int]) -> int:
+def first_life(body: Callable[[int], int], *_: object) -> int:
     return body(1)
 
 

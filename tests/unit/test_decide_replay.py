@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 from promises import step
 
-from relight.resilience.decide.codec import UnknownRecord, event_from_json, to_json
+from relight.resilience.decide.actions import Finish, Outcome
+from relight.resilience.decide.codec import (
+    UnknownRecord,
+    event_from_json,
+    finish_from_json,
+    to_json,
+)
 from relight.resilience.decide.events import (
     AttemptStarted,
     Event,
@@ -107,3 +113,10 @@ def test_the_state_is_rebuilt() -> None:
 def test_an_event_that_cannot_be_read_is_said(name: str, data: dict[str, object]) -> None:
     with pytest.raises(UnknownRecord):
         event_from_json(name, data)
+
+
+def test_an_end_is_read_as_it_was_written() -> None:
+    end = Finish(outcome=Outcome.FAILED, exit_code=1, cause="exited", reason="x", tail=("y",))
+    assert finish_from_json(json.loads(json.dumps(to_json(end)))) == end
+    with pytest.raises(UnknownRecord, match="Finish"):
+        finish_from_json({"outcome": "unheard of"})
