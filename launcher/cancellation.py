@@ -14,7 +14,7 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient, SlurmRefused
-from .presence import queued_jobs
+from .queue import queued_jobs
 from .runs import StoredRun, job_ids
 
 _WAIT_S: Final = 60.0

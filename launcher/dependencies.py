@@ -17,7 +17,7 @@ from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.dependents import register
-from .presence import queued_jobs
+from .queue import queued_jobs
 from .runs import StoredRun, find_run
 
 

@@ -6,8 +6,8 @@ import time
 
 from relight.resilience.supervise.standing import read_verdict
 
+from .cancelled_in_queue import verdict_of_cancelled
 from .clusters.local_front import is_alive
-from .clusters.slurm.client import SlurmClient, me
 from .clusters.slurm.parse import JobState, QueuedJob
 from .queue import Queue, belonging
 from .runs import StoredRun, job_ids
@@ -25,6 +25,8 @@ def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
     presence, job = Presence.ABSENT, None
     if verdict is None:
         presence, job = _local(run) if run.plan.cluster == "local" else _slurm(run, queue)
+    if presence is Presence.ABSENT and verdict is None and not run.is_sweep:
+        verdict = verdict_of_cancelled(run)
     now = time.time()
     return RunFacts(
         run_id=run.run_id,
@@ -39,18 +41,6 @@ def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
         now=now,
         tasks=None if tasks is None else tasks.counts,
     )
-
-
-def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
-    """The jobs of a run that are in the queue: by its unique name, or by the id that it keeps."""
-    if run.plan.config.program == "ranks" and (run.is_sweep or run.of_array):
-        return belonging(run, client.jobs_of(me()))
-    if run.plan.config.program == "ranks":
-        return client.jobs_named(run.run_id, me())
-    ids = job_ids(run.folder)
-    if ids:
-        return client.job_in_queue(ids[0])
-    return client.jobs_of_script(run.folder.script, me())  # sbatch got no answer
 
 
 def _local(run: StoredRun) -> tuple[Presence, None]:

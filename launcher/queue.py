@@ -42,6 +42,18 @@ class Queue:
         return self._jobs
 
 
+def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
+    """The jobs of a run that are in the queue: by its unique name, or by the id that it keeps."""
+    if run.plan.config.program == "ranks" and (run.is_sweep or run.of_array):
+        return belonging(run, client.jobs_of(me()))
+    if run.plan.config.program == "ranks":
+        return client.jobs_named(run.run_id, me())
+    ids = job_ids(run.folder)
+    if ids:
+        return client.job_in_queue(ids[0])
+    return client.jobs_of_script(run.folder.script, me())  # sbatch got no answer
+
+
 def belonging(run: StoredRun, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
     """The jobs of a run among those of its user: by their ids, or by the script that was sent."""
     ids = job_ids(run.folder)

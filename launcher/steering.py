@@ -24,8 +24,8 @@ from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import JobState
-from .presence import queued_jobs, read_facts
-from .queue import Queue
+from .presence import read_facts
+from .queue import Queue, queued_jobs
 from .runs import StoredRun
 from .status import Presence, RunFacts, status
 from .waiting import BEGIN_TIME, HELD_BY_USER

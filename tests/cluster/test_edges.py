@@ -70,3 +70,14 @@ def test_preemption_during_the_preflight(site: Site, undisturbed: Undisturbed) -
     assert_survived(run, digest)
     assert run.cause_of_end() == "preempted", run.story()
     assert len(run.data_of("RanksStarted")) == 1, run.story()
+
+
+def test_scancel_of_a_successor_that_waits(site: Site) -> None:
+    run = Run.submit(site, heat(step_time_s=0.2))
+    run.wait_for_checkpoint(10)
+    site.preempt(seconds=60)
+    run.wait_for("Finish")
+    successor = str(run.data_of("AllocationArranged")[0]["job_id"])
+    run.wait(lambda: "PENDING" in site.user("squeue", "-h", "-j", successor, "-o", "%T"))
+    site.user("scancel", successor)
+    run.wait(lambda: run.status()["state"] == "CANCELLED", 20)

@@ -109,6 +109,17 @@ class SlurmClient:
             raise ClusterUnavailable(f"{' '.join(argv)} gave an answer that is not one job")
         return facts
 
+    def last_state(self, job_id: str) -> parse.JobState:
+        """A job's state, as long as Slurm or its accounting remembers it.
+
+        Of several, as after a requeue, the last.
+        """
+        try:
+            return self.job(job_id).state
+        except NoSuchJob:
+            states = self._ask(commands.accounted_state(job_id)).splitlines()
+            return parse.job_state(states[-1] if states else None)
+
     def jobs_named(self, name: str, user: str) -> list[parse.QueuedJob]:
         """A user's jobs of one name that are still in the queue."""
         return parse.parse_queue(self._ask(commands.queue_by_name(name, user)))

@@ -14,6 +14,18 @@ def show_job(job_id: str) -> Argv:
     return ("scontrol", "--oneliner", "show", "job", job_id)
 
 
+def accounted_state(job_id: str) -> Argv:
+    return (
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        f"--jobs={job_id}",
+        "-o",
+        "State",
+    )
+
+
 def show_config() -> Argv:
     return ("scontrol", "show", "config")
 

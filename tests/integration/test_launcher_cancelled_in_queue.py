@@ -1,0 +1,106 @@
+"""The verdict of a run whose job was cancelled while it waited, against fake Slurm commands."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from relight.launcher.cancelled_in_queue import newest_job
+from relight.launcher.clusters.slurm.orphan import Claim, mark_path
+from relight.launcher.presence import read_facts
+from relight.launcher.queue import Queue
+from relight.launcher.runs import StoredRun, submitted_job
+from relight.launcher.status import RunState, status
+from relight.launcher.stored_plan import StoredPlan
+from relight.resilience.config import RunConfig
+from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.cluster import Restart
+from relight.resilience.supervise.journal import Entry, JournalWriter
+from relight.resilience.supervise.standing import read_verdict
+
+DATA = Path(__file__).parents[1] / "data" / "slurm"
+RUNNING = (DATA / "22.05" / "scontrol-show-job-running.txt").read_text()
+JOB_ID = re.match(r"JobId=(\d+)", RUNNING)[1]  # type: ignore[index]
+NO_SUCH_JOB = "slurm_load_jobs error: Invalid job id specified"
+
+
+@dataclass
+class Stage:
+    """A run of one job that is not in the queue."""
+
+    fake: Path
+    run: StoredRun
+
+    def answer(self, command: str, out: str = "", *, err: str = "", code: int = 0) -> None:
+        for suffix, content in (("out", out), ("err", err), ("rc", str(code))):
+            (self.fake / f"{command}.{suffix}").write_text(content)
+
+    def state(self) -> RunState:
+        return status(read_facts(self.run, Queue(ask=list))).state
+
+
+@pytest.fixture
+def stage(tmp_path: Path, run_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    fake, folder = tmp_path / "fake", RunFolder(run_config.run_dir)
+    fake.mkdir()
+    folder.journals.mkdir(parents=True, exist_ok=True)
+    submitted_job(folder).write_text(JOB_ID)
+    monkeypatch.setenv("FAKE_SLURM", str(fake))
+    monkeypatch.setenv("PATH", f"{DATA / 'fake' / 'bin'}:{os.environ['PATH']}")
+    return Stage(fake, StoredRun(folder, StoredPlan("slurm", run_config, "relight submit", 0.0)))
+
+
+def test_a_job_that_was_cancelled_while_it_waited(stage: Stage) -> None:
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", "JobState=CANCELLED"))
+    assert stage.state() is RunState.CANCELLED
+    verdict = read_verdict(stage.run.folder)
+    assert verdict is not None
+    assert JOB_ID in verdict.reason
+    stage.answer("scontrol", err=NO_SUCH_JOB, code=1)
+    assert stage.state() is RunState.CANCELLED, "for good, though Slurm has forgotten it"
+
+
+def test_accounting_remembers_it_longer(stage: Stage) -> None:
+    stage.answer("scontrol", err=NO_SUCH_JOB, code=1)
+    stage.answer("sacct", "CANCELLED by 1000\n")
+    assert stage.state() is RunState.CANCELLED
+
+
+def test_a_warden_has_sent_the_next_job(stage: Stage) -> None:
+    """It is in the queue by now, though not in the answer that was read before."""
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", "JobState=CANCELLED"))
+    stage.answer("squeue", "99|PENDING|None\n")
+    assert stage.state() is RunState.UNKNOWN
+    assert read_verdict(stage.run.folder) is None
+
+
+@pytest.mark.parametrize("state", ["PENDING", "FAILED", "NODE_FAIL", "COMPLETING"])
+def test_only_a_cancel_is_an_end(stage: Stage, state: str) -> None:
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", f"JobState={state}"))
+    assert stage.state() is RunState.UNKNOWN
+    assert read_verdict(stage.run.folder) is None
+
+
+@pytest.mark.parametrize("silent", ["scontrol", "sacct"])
+def test_silence_is_no_end(stage: Stage, silent: str) -> None:
+    stage.answer("scontrol", err=NO_SUCH_JOB, code=1)
+    stage.answer(silent, err="Slurm accounting storage is disabled", code=1)
+    assert stage.state() is RunState.UNKNOWN
+    assert read_verdict(stage.run.folder) is None
+
+
+def test_the_newest_of_all_jobs(stage: Stage) -> None:
+    folder = stage.run.folder
+    journal = JournalWriter(folder.journal("7.0"))
+    journal.write([Entry(1.0, "event", "AllocationArranged", {"mode": "successor", "job_id": "9"})])
+    journal.close()
+    submitted_job(folder).write_text("7")
+    assert newest_job(folder) == "9"
+    mark = mark_path(folder, "9.0")
+    mark.parent.mkdir(parents=True)
+    Claim(mark, "n2.1", lambda: 0.0).arranged(Restart("successor", "10"))
+    assert newest_job(folder) == "10"
