@@ -102,7 +102,14 @@ def job_ids(folder: RunFolder) -> list[str]:
 
 def _folders() -> list[Path]:
     folder = runs_dir()
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the runs in {folder}: {error.strerror}; RELIGHT_HOME names another place"
+        ) from error
 
 
 def _had_job(folder: Path, job_id: str) -> bool:

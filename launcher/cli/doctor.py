@@ -20,7 +20,7 @@ from ..units import parse_duration
 def command(save: str | None, as_json: bool) -> None:
     """Tell what this site's Slurm allows, and what follows for you."""
     save_s = None if save is None else _seconds(save)
-    client = SlurmClient()
+    client = SlurmClient(pauses_s=(0.5, 1.0))
     config = client.config()
     findings = examine(config, site_of(config, client.partitions()), save_s)
     if as_json:

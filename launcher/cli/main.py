@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from importlib import import_module
 from typing import Final
@@ -11,6 +12,7 @@ import click
 
 from relight import __version__
 from relight.errors import RelightError
+from relight.resilience.exit_codes import EXIT_FAILED
 
 _VERBS: Final = {
     "submit": "Submit a job to Slurm.",
@@ -66,10 +68,23 @@ def relight() -> None:
 
 
 def main() -> None:
-    """The console script: a user's mistake ends in a message, never in a traceback."""
+    """The console script: a mistake, or a file system that says no, ends in a message, never in a
+    traceback."""
     logging.basicConfig(format="relight: %(message)s", level=logging.WARNING)
     try:
         relight()
     except RelightError as error:
         click.echo(f"relight: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        click.echo(f"relight: {_what_failed(error)}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+def _what_failed(error: OSError) -> str:
+    """What the system refused; a full output and a lost current directory come without a name."""
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return "the current directory does not exist any more: change to another one"
+    return f"the output, or a file, cannot be written: {error.strerror or error}"

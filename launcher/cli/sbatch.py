@@ -15,6 +15,7 @@ from relight.errors import RelightError, UsageError
 from relight.resilience.config import RunConfig
 
 from ..avoidance import avoidance_of
+from ..clusters.slurm.client import SlurmMissing
 from ..clusters.slurm.sbatch import ask, send
 from ..launch_plan import Submitter
 from ..run_creation import new_run_folder, submitter, write_user_script
@@ -32,6 +33,15 @@ from ..sbatch_plan import (
 from ..sbatch_script import check_script, own_lines, wrapped
 
 _QUESTIONS = ("help", "usage", "version")
+_HELP = """Usage: relight sbatch [--relight-dry-run] [OPTIONS of sbatch] SCRIPT [ARGUMENT]...
+
+  Submit a batch script as sbatch does: same options, same output, same exit codes.
+
+Options:
+  --relight-dry-run  Print what would be sent; send nothing.
+
+sbatch lists its own options only where it finds a cluster; sbatch(1) has them, too.
+"""
 
 
 class _AsSbatch(click.Command):
@@ -56,7 +66,7 @@ def command(words: tuple[str, ...]) -> None:
 def _sbatch(words: tuple[str, ...]) -> int:
     call = parse_words(words)
     if any(call.gives(question) for question in _QUESTIONS):
-        return ask(call.words)
+        return _answer(call)
     plan = _plan(call)
     if call.dry_run:
         _show(plan)
@@ -65,6 +75,21 @@ def _sbatch(words: tuple[str, ...]) -> int:
         return _send(plan)
     except _NothingSent as nothing:
         return nothing.exit_code
+
+
+def _answer(call: SbatchCall) -> int:
+    """sbatch's own words; ours where it has none, for it looks for its cluster before it helps."""
+    try:
+        code, output, complaints = ask(call.words)
+    except SlurmMissing:
+        if call.gives("version"):
+            raise
+        code, output, complaints = 1, "", ""
+    if code != 0 and not call.gives("version"):
+        code, output, complaints = 0, _HELP, ""
+    click.echo(output, nl=False)
+    click.echo(complaints, nl=False, err=True)
+    return code
 
 
 def _send(plan: SbatchPlan) -> int:

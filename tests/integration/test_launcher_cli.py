@@ -127,7 +127,7 @@ def test_slurm_commands_without_a_cluster(
     )
     (fake / "sbatch.rc").write_text("1")
     result = relight("submit", spec(tmp_path))
-    assert_refused(result, home, "they find no cluster", "nothing was submitted")
+    assert_refused(result, home, "finds no cluster", "relight run")
 
 
 def test_submit(relight: Relight, tmp_path: Path, home: Path, fake: Path) -> None:

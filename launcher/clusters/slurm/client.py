@@ -42,6 +42,8 @@ _OURS_TO_SAY: Final = frozenset(
     )
 )
 _FORM: Final = ("SQUEUE_", "SINFO_", "SCANCEL_", "SACCT_")  # formats and filters of the user
+# Of every command, before it talks to anybody (22.05).
+_NO_SOURCE: Final = "Could not establish a configuration source"
 _BLOCKED: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
 
 
@@ -57,6 +59,21 @@ class SlurmRefused(RelightError):
     def __init__(self, argv: Sequence[str], answer: str) -> None:
         self.answer = answer
         super().__init__(f"{argv[0]} refused: {answer or 'it gave no reason'}")
+
+
+class NoCluster(ClusterUnavailable):
+    """Raised when Slurm's commands do not know which cluster they belong to.
+
+    To somebody at a terminal that is as good as no Slurm; inside a job it may pass.
+    """
+
+    exit_code = 2
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        super().__init__(
+            f"{argv[0]} is here, but finds no cluster: no slurm.conf, and no controller in the "
+            "DNS; use `relight run` to run without Slurm"
+        )
 
 
 class NoSuchJob(ClusterUnavailable):
@@ -227,11 +244,18 @@ class SlurmClient:
         if result.returncode == 0:
             return result.stdout
         answer = (result.stderr or result.stdout).strip()
+        if finds_no_cluster(answer):
+            raise NoCluster(argv)
         if question and "invalid job id" in answer.lower():
             raise NoSuchJob(f"{' '.join(argv)}: {answer}")
         if question or is_no_answer(answer):
             raise ClusterUnavailable(f"{argv[0]}: {answer}; try again later")
         raise SlurmRefused(argv, answer)
+
+
+def finds_no_cluster(text: str) -> bool:
+    """Whether an error of Slurm means that its commands have no configuration."""
+    return _NO_SOURCE in text
 
 
 def is_no_answer(text: str) -> bool:

@@ -54,10 +54,15 @@ def send(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> E
     return ended
 
 
-def ask(words: Sequence[str]) -> int:
-    """Runs sbatch for its help or its version."""
-    with _started(["sbatch", *words], None, None) as process:
-        return process.wait()
+def ask(words: Sequence[str]) -> tuple[int, str, str]:
+    """Runs sbatch for its help or its version: exit code, output and complaints.
+
+    Raises:
+        SlurmMissing: there is no sbatch on this machine.
+    """
+    with _started(["sbatch", *words], subprocess.PIPE, subprocess.PIPE) as process:
+        output, complaints = (text.decode(errors="replace") for text in process.communicate())
+        return process.returncode, output, complaints
 
 
 def _run(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> tuple[Ended, str]:
@@ -78,9 +83,7 @@ def _run(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> t
         return Ended(code, job_id), complaints.read().decode(errors="replace")
 
 
-def _started(
-    argv: Sequence[str], stdout: int | None, stderr: IO[bytes] | None
-) -> subprocess.Popen[bytes]:
+def _started(argv: Sequence[str], stdout: int, stderr: int | IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             argv, env=initial_environment(), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr

@@ -17,12 +17,18 @@ from relight.errors import UsageError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
 from ...launch_plan import LaunchPlan
-from .client import SlurmClient, SlurmMissing, is_no_answer, me, without_job_variables
+from .client import (
+    NoCluster,
+    SlurmClient,
+    SlurmMissing,
+    finds_no_cluster,
+    is_no_answer,
+    me,
+    without_job_variables,
+)
 from .lookup import PAUSES_S, SubmissionUnknown, find_sent
 
 _TRIES: Final = 4
-# What sbatch says before it talks to anybody (22.05): here, that is no passing trouble.
-_NO_CLUSTER: Final = "Could not establish a configuration source"
 
 
 class SubmissionRefused(UsageError):
@@ -78,7 +84,7 @@ def submit(
         SlurmMissing: there is no Slurm on this machine.
         SubmissionRefused: sbatch said no.
         SubmissionUnknown: the job may be in the queue; its run folder must stay.
-        ClusterUnavailable: no answer, several times; nothing was submitted.
+        NoCluster, ClusterUnavailable: no answer, several times; nothing was submitted.
     """
     folder = plan.folder.root / "submitit"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -96,12 +102,8 @@ def submit(
             answer = str(error)
         except FailedJobError as error:
             answer = str(error).strip()
-            if _NO_CLUSTER in answer:
-                raise SlurmMissing(
-                    "Slurm's commands are here, but they find no cluster: no slurm.conf, and no "
-                    "controller in the DNS; nothing was submitted; use `relight run` to run "
-                    "without Slurm"
-                ) from error
+            if finds_no_cluster(answer):  # here, that is no passing trouble
+                raise NoCluster(["sbatch"]) from error
             if not is_no_answer(answer):
                 raise SubmissionRefused(_refusal(answer)) from error
         if found := _already_there(plan, name or plan.config.run_id, pauses_s):

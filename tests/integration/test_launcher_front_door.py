@@ -1,0 +1,98 @@
+"""What a newcomer may meet: no cluster, a lost directory, a full disk. A message, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FAKE_BIN = Path(__file__).parents[1] / "data" / "slurm" / "fake" / "bin"
+RELIGHT = Path(sys.executable).with_name("relight")
+NO_CLUSTER = (
+    "scontrol: error: fetch_config: DNS SRV lookup failed\n"
+    "scontrol: fatal: Could not establish a configuration source\n"
+)
+
+Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """A shell in a folder of its own, where `relight` is this one."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "job.yaml").write_text("name: hi\ncommand: [echo, hello]\n")
+    own = {"RELIGHT_HOME": str(tmp_path / "home"), "FAKE_SLURM": str(tmp_path)}
+
+    def call(text: str, **more: str) -> subprocess.CompletedProcess[str]:
+        path = f"{FAKE_BIN}:{RELIGHT.parent}:{os.environ['PATH']}"
+        return subprocess.run(
+            ["sh", "-c", text],
+            env={**os.environ, "PATH": path, **own, **more},
+            cwd=tmp_path / "work",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return call
+
+
+def no_cluster(tmp_path: Path) -> None:
+    for name in ("scontrol", "sbatch"):
+        (tmp_path / f"{name}.err").write_text(NO_CLUSTER)
+        (tmp_path / f"{name}.rc").write_text("1")
+
+
+@pytest.mark.parametrize("verb", ["plan", "run", "submit", "verify-resume"])
+def test_a_current_directory_that_is_gone(shell: Shell, tmp_path: Path, verb: str) -> None:
+    result = shell(f"rmdir ../work; exec relight {verb} {tmp_path}/job.yaml")
+    assert result.returncode == 1
+    assert result.stderr.strip() == (
+        "relight: the current directory does not exist any more: change to another one"
+    )
+
+
+@pytest.mark.parametrize("words", ["schema", "status", "nodes ls --json", "preflight --list"])
+def test_an_output_that_is_full(shell: Shell, words: str) -> None:
+    result = shell(f"exec relight {words} > /dev/full")
+    assert result.returncode == 1
+    assert result.stderr.strip() == (
+        "relight: the output, or a file, cannot be written: No space left on device"
+    )
+
+
+def test_runs_that_cannot_be_read(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "runs").write_text("no folder")  # root may read what is forbidden
+    for words in ("status", "history hi", "cancel hi"):
+        result = shell(f"exec relight {words}")
+        assert result.returncode == 2
+        assert "cannot read the runs in" in result.stderr
+        assert "RELIGHT_HOME" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("words", ["doctor", "nodes exclude n1 --reason x", "submit ../job.yaml"])
+def test_no_cluster_is_said_alike(shell: Shell, tmp_path: Path, words: str) -> None:
+    no_cluster(tmp_path)
+    result = shell(f"exec relight {words}")
+    assert result.returncode == 2
+    assert "finds no cluster" in result.stderr
+    assert "`relight run`" in result.stderr
+    assert "DNS SRV" not in result.stderr
+
+
+def test_help_of_sbatch_needs_no_cluster(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "sbatch.out").write_text("sbatch's own words\n")
+    assert shell("relight sbatch --help").stdout == "sbatch's own words\n"
+    no_cluster(tmp_path)
+    (tmp_path / "sbatch.out").unlink()
+    helped = shell("relight sbatch --help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "--relight-dry-run" in helped.stdout
+    assert shell("relight sbatch --version").returncode == 1
