@@ -53,9 +53,11 @@ class Job:
         text = re.sub(r"(?<= )EndTime=\S*", f"EndTime={end}", job)
         (self._folder / "fake" / "scontrol.out").write_text(text)
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, restarts: int = 0) -> subprocess.Popen[bytes]:
         """As slurmd does, with the job's environment and output file."""
         job = {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+        if restarts:
+            job["SLURM_RESTART_COUNT"] = str(restarts)
         with (self._folder / "out").open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-E", str(self.run.script)],
@@ -113,6 +115,37 @@ def test_a_signal_reaches_the_script_once_and_stops_nothing(job: Callable[[str],
     (this.run.root.parents[2] / "enough").touch()
     assert process.wait(PATIENCE_S) == 0
     assert this.output().count("heard") == 1
+
+
+JOINED = f"""\
+#RELIGHT checkpoint.signal: USR1
+export RELIGHT_CHECKPOINT_DIR=$PWD/checkpoints/$RELIGHT_RUN_ID
+exec {sys.executable} -u train.py
+"""
+FIVE_LINES = """\
+import time, relight
+run, done = relight.join(), []
+run.protect(done=done)
+for step in run.steps(200):
+    done.append(step)
+    print(f"<step {step}>")
+    time.sleep(0.1)
+assert done == list(range(200))
+"""
+
+
+def test_a_program_with_the_five_lines_goes_on_in_a_script(
+    job: Callable[[str], Job], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(FIVE_LINES)
+    this = job(JOINED)
+    this.end_in(16)
+    assert this.start().wait(PATIENCE_S) == 75, "told before its time limit, it has saved"
+    first = this.output().count("<step")
+    assert 0 < first < 200
+    this.end_in(3600)
+    assert this.start(restarts=1).wait(PATIENCE_S) == 0
+    assert this.output().count("<step") == 200, "no step is lost, and none is done twice"
 
 
 SAVES = """\
