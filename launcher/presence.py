@@ -37,10 +37,17 @@ def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
         verdict=verdict,
         presence=presence,
         has_started=any(run.folder.journals.glob("*.jsonl")),
-        waits_for=waits_for(job, now) if job else None,
+        waits_for=waits_for(job, now) if job else _hand(run, presence),
         now=now,
         tasks=None if tasks is None else tasks.counts,
     )
+
+
+def _hand(run: StoredRun, presence: Presence) -> str | None:
+    """Slurm brings a run back by itself; nobody does it for a local one."""
+    if run.plan.cluster != "local" or presence is not Presence.WAITING:
+        return None
+    return f"relight run --resume {run.run_id}"
 
 
 def _local(run: StoredRun) -> tuple[Presence, None]:

@@ -71,7 +71,7 @@ def _ranks_lingered(data: Data) -> str:
     ranks = data.get("ranks")
     one = isinstance(ranks, (list, tuple)) and len(ranks) == 1
     who = f"rank {_names(ranks)} is" if one else f"ranks {_names(ranks)} are"
-    return f"{who} still there after the order to save and end: {data.get('detail')}"
+    return f"{who} slow to exit, and ended now: {data.get('detail')}"
 
 
 def _nodes_watched(data: Data) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -177,15 +178,22 @@ def json_line(record: Record) -> str:
 def watcher(folder: RunFolder, *, as_json: bool) -> Watcher:
     """The watcher that fits: JSON lines when asked for, a terminal's own, or plain lines."""
     if as_json:
-        return LineWatcher(JournalTail(folder), json_line, _flushed(sys.stdout), lambda _: None)
+        return LineWatcher(JournalTail(folder), json_line, flushed(sys.stdout), lambda _: None)
     if sys.stderr.isatty():
         return TerminalWatcher(folder)
-    return LineWatcher(JournalTail(folder), timed_sentence, _flushed(sys.stderr), lambda text: text)
+    return LineWatcher(JournalTail(folder), timed_sentence, flushed(sys.stderr), lambda text: text)
 
 
-def _flushed(stream: TextIO) -> Callable[[str], object]:
+def flushed(stream: TextIO) -> Callable[[str], object]:
+    """Writes whole lines at once; to nowhere, once nobody reads them."""
+
     def write(line: str) -> None:
-        stream.write(line)
-        stream.flush()
+        try:
+            stream.write(line)
+            stream.flush()
+        except BrokenPipeError:  # nobody reads any more; the run goes on
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
     return write

@@ -35,7 +35,8 @@ def command(spec: Path | None, sets: tuple[str, ...], resume: str | None, as_jso
     run = new_local_run(spec, sets) if spec is not None else _old_run(resume or "")
     if not as_json:
         click.echo(f"run {run.run_id} in {run.folder.root}", err=True)
-    front = Front(run.folder, run.plan.config, watcher(run.folder, as_json=as_json))
+    watching = watcher(run.folder, as_json=as_json)
+    front = Front(run.folder, run.plan.config, watching, resumed=resume is not None)
     code = front.run()
     if not as_json:
         click.echo(_last_word(run, front.told, code), err=True)
@@ -86,6 +87,8 @@ def _old_run(name: str) -> StoredRun:
 
 
 def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
+    if not run.folder.plan.exists():
+        return f"the run folder {run.folder.root} was removed: there is nothing to go on from"
     go_on = f"`relight run --resume {run.run_id}` goes on from the newest checkpoint"
     if told is signal.SIGINT:
         return f"cancelled; {go_on}"

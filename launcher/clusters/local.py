@@ -31,6 +31,7 @@ from relight.resilience.supervise.cluster import (
 JOB_ID: Final = "RELIGHT_LOCAL_JOB_ID"
 RESTART: Final = "RELIGHT_LOCAL_RESTART"
 NODES: Final = "RELIGHT_LOCAL_NODES"
+RESUMED: Final = "RELIGHT_LOCAL_RESUMED"
 GRACE_S: Final = 30.0  # how long a stopped attempt may take; then the front kills it
 
 
@@ -72,6 +73,7 @@ class LocalCluster:
             nodes=nodes,
             batch_node=nodes[0],
             supervisor_host="127.0.0.1",
+            resumed=self.env.get(RESUMED) == "1",
         )
 
     def node_address(self, node: str) -> str:

@@ -1,7 +1,8 @@
 """What ``relight run`` is while a local run lives: it starts the attempts one after another.
 
 SIGTERM stops the run so that it can go on later (exit 75), SIGINT cancels it. Both are passed on to
-the attempt, which saves first; a second SIGINT kills it.
+the attempt, which saves first; a second SIGINT kills it. Whatever an attempt leaves behind, its
+``setup`` lines included, ends with it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from typing import Final
 
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
-from relight.resilience.exit_codes import EXIT_FAILED, EXIT_RESTART
+from relight.resilience.decide.actions import Finish, Outcome
+from relight.resilience.exit_codes import EXIT_FAILED, EXIT_RESTART, EXIT_STOP
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from ..watch import Watcher
-from .local import GRACE_S, JOB_ID, NODES, RESTART, read_wish
+from .adoption import adopt_orphans, kill_adopted
+from .local import GRACE_S, JOB_ID, NODES, RESTART, RESUMED, read_wish
 
 _TICK_S: Final = 0.1
+_INTERRUPTED: Final = "relight run was interrupted (Ctrl-C)"
 _LATE_S: Final = 15.0  # after the grace, for the supervisor to end by itself
 
 
@@ -74,6 +79,7 @@ class Front:
     folder: RunFolder
     config: RunConfig
     watcher: Watcher
+    resumed: bool = False  # by hand: what was spent of the run's budgets is forgiven
     _attempt: subprocess.Popen[bytes] | None = None
     _told: signal.Signals | None = None
     _told_at: float = field(default=0.0)
@@ -86,14 +92,19 @@ class Front:
         """
         with _locked(self.folder) as lock, self._signals(), self.watcher:
             self.folder.held.unlink(missing_ok=True)  # --resume releases it
+            adopt_orphans()
             while True:
                 code = self._run_attempt(lock)
+                kill_adopted()
                 if self._told is signal.SIGINT:
+                    self._note_cancel()
                     return EXIT_FAILED
                 if self._told is signal.SIGTERM and code == -signal.SIGTERM:
                     return EXIT_RESTART  # it had not even begun
-                if code != EXIT_RESTART or self._told is not None:
+                over = code != EXIT_RESTART or self._told is not None
+                if over or not self.folder.plan.exists():
                     return code if code >= 0 else EXIT_FAILED
+                self.resumed = False
 
     @property
     def told(self) -> signal.Signals | None:
@@ -115,15 +126,19 @@ class Front:
                 pass_fds=(lock,),  # the run counts as alive until the attempt has ended, too
             )
         if self._told is not None:  # it came while there was no attempt to pass it on to
-            self._attempt.send_signal(self._told)
+            self._pass_on(self._told)
+        hinted = False
         while (code := self._attempt.poll()) is None:
             self.watcher.look()
             if self._told is None and self.folder.cancelled.exists():
                 self._on_signal(signal.SIGINT, None)  # relight cancel, elsewhere
             elif self._told is None and self.folder.held.exists():
                 self._on_signal(signal.SIGTERM, None)  # relight hold, elsewhere
+            if self._told is signal.SIGINT and not hinted:
+                hinted = True
+                self.watcher.say("the run is cancelled: it saves and ends; Ctrl-C kills it at once")
             if self._told is not None and time.monotonic() - self._told_at > GRACE_S + _LATE_S:
-                self._attempt.kill()
+                self._pass_on(signal.SIGKILL)
             time.sleep(_TICK_S)
         self.watcher.look()
         if code < 0:
@@ -141,6 +156,7 @@ class Front:
             **os.environ,
             JOB_ID: job_id,
             RESTART: str(len(past)),
+            RESUMED: "1" if self.resumed else "0",
             NODES: ",".join(nodes),
         }
 
@@ -160,8 +176,36 @@ class Front:
         again = self._told is signal.SIGINT and number == signal.SIGINT
         if not again:
             self._told, self._told_at = signal.Signals(number), time.monotonic()
-        if number == signal.SIGINT:
-            self.folder.cancelled.touch(mode=0o600)
-        if self._attempt is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._attempt.send_signal(signal.SIGKILL if again else number)
+        if number == signal.SIGINT and not self.folder.cancelled.exists():
+            with contextlib.suppress(FileNotFoundError):  # somebody has removed the whole folder
+                self.folder.cancelled.write_text(_INTERRUPTED)
+        self._pass_on(signal.SIGKILL if again else signal.Signals(number))
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        """To the attempt; while its ``setup`` runs also to that, which nobody else would tell."""
+        if self._attempt is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGKILL or _is_shell(self._attempt.pid):
+                os.killpg(self._attempt.pid, number)
+            else:
+                self._attempt.send_signal(number)
+
+    def _note_cancel(self) -> None:
+        """The attempt was killed before it could say how the run ended."""
+        if self.folder.plan.exists() and read_verdict(self.folder) is None:
+            order = Finish(
+                outcome=Outcome.CANCELLED,
+                exit_code=EXIT_STOP,
+                cause="cancelled",
+                reason=self.folder.cancelled.read_text() or "relight cancel was called",
+            )
+            write_verdict(self.folder, order, time.time())
+
+
+def _is_shell(pid: int) -> bool:
+    """Whether an attempt is still its script: later it becomes Python."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "bash\n"
+    except FileNotFoundError:
+        return False

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from .adoption import adopt_orphans, children, kill_adopted
+
 KILL_WAIT_S: Final = 30.0
 _TICK_S: Final = 0.05
 _PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,7 +60,7 @@ def tasks_of(nodes: Sequence[str], tasks_per_node: int) -> list[Task]:
 
 def run_step(tasks: Sequence[Task], argv: Sequence[str], output: IO[bytes] | int) -> int:
     """Runs all tasks to their end; the highest exit code (128 + signal for a killed task)."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     parent = os.getppid()
     told_at: list[float] = []
     signal.signal(signal.SIGTERM, lambda *_: told_at.append(time.monotonic()))
@@ -75,7 +76,7 @@ def run_step(tasks: Sequence[Task], argv: Sequence[str], output: IO[bytes] | int
         _reap_strangers({process.pid for process in processes})
         time.sleep(_TICK_S)
     _signal_all(processes, signal.SIGKILL, even_ended=True)
-    _kill_adopted()
+    kill_adopted()
     codes = [process.returncode for process in processes]
     return max(code if code >= 0 else 128 - code for code in codes)
 
@@ -108,25 +109,10 @@ def _signal_all(
 
 def _reap_strangers(own: set[int]) -> None:
     """Collects ended processes that a task left to us, so that they do not pile up."""
-    for pid in _children():
+    for pid in children():
         if pid not in own:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-
-
-def _kill_adopted() -> None:
-    """Kills what is left, until nothing is: each kill may hand us that process's children."""
-    while children := _children():
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _children() -> list[int]:
-    listing = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return [int(pid) for pid in listing.split()]
 
 
 def main() -> int:

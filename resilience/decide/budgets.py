@@ -38,6 +38,13 @@ def charge_attempt(state: State) -> State:
     return replace(state, idle_restarts=state.idle_restarts + 1)
 
 
+def forgive(state: State) -> State:
+    """The counts after a person has looked into what failed, and wants the run to go on."""
+    return replace(
+        state, failures=0, idle_restarts=0, node_failures=0, blind_attempts=0, first_started=None
+    )
+
+
 def limit(state: State, budget: Budget, policy: Policy) -> int:
     """How many failures in a row this one may be the last of."""
     match budget:

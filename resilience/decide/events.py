@@ -23,6 +23,7 @@ class AttemptStarted:
     end_time: float | None = None
     lost_batch_node: str | None = None  # the previous attempt's, when the scheduler says it is down
     committed_step: int = -1  # of the newest valid checkpoint found at the start
+    resumed: bool = False  # a person has started the run again: its budgets begin anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

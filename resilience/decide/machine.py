@@ -18,7 +18,7 @@ from .actions import (
     RunPreflight,
 )
 from .blame import PREFLIGHT, judge, not_the_nodes, untested
-from .budgets import charge, charge_attempt
+from .budgets import charge, charge_attempt, forgive
 from .causes import FaultCause
 from .classify import of_the_program
 from .degrade import leave_degraded, node_degraded
@@ -164,6 +164,8 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
     if state.phase in _UNDER_WAY:  # the last supervisor ended without a word
         same = state.attempt == event.attempt
         state = charge(state, Budget.FREE) if same else charge_attempt(state)
+    if event.resumed:
+        state = forgive(state)
     begun = State(
         excluded=state.excluded,
         committed_step=max(state.committed_step, event.committed_step),

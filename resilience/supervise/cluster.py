@@ -48,6 +48,7 @@ class Allocation:
     nodes: tuple[str, ...]
     batch_node: str
     supervisor_host: str  # the name under which agents reach the supervisor
+    resumed: bool = False  # a person has started the run again
 
     @property
     def attempt(self) -> str:

@@ -197,12 +197,12 @@ class Orders:
     async def _request_allocation(self, order: RequestAllocation) -> None:
         # A cancel that came in between is final: nothing is sent.
         if self._folder.cancelled.exists():
-            self._emit(cancelled(time.time()))
+            self._emit(cancelled(self._folder.cancelled, time.time()))
             self._emit(AllocationRefused(reason="the run was cancelled"))
             return
         answer = await self._ask_for_allocation(order)
         if self._folder.cancelled.exists():
-            self._emit(cancelled(time.time()))
+            self._emit(cancelled(self._folder.cancelled, time.time()))
         self._emit(answer)
 
     async def _ask_for_allocation(

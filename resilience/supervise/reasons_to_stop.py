@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from ..config import RunConfig
@@ -31,12 +32,12 @@ _ENDS: Final = frozenset(
 )
 
 
-def cancelled(now: float) -> StopRequested:
-    """The user has ended the run for good."""
+def cancelled(mark: Path, now: float) -> StopRequested:
+    """The user has ended the run for good; the mark may say how."""
     return StopRequested(
         cause=StopCause.CANCELLED,
         kill_at=now + _CANCEL_WINDOW_S,
-        evidence="relight cancel was called",
+        evidence=mark.read_text() or "relight cancel was called",
     )
 
 
@@ -140,7 +141,7 @@ class ReasonsToStop:
 
     async def _ask_once(self, signal_name: str, to_supervisor: bool) -> StopCause:
         if self._cancelled.exists():
-            self._emit(cancelled(time.time()))
+            self._emit(cancelled(self._cancelled, time.time()))
             return StopCause.CANCELLED
         notice = await asyncio.to_thread(
             self._cluster.stop_notice, signal_name, to_supervisor=to_supervisor
@@ -167,7 +168,7 @@ class ReasonsToStop:
         if known is not None and known.cause is StopCause.CANCELLED:
             return
         if self._cancelled.exists():
-            self._emit(cancelled(time.time()))
+            self._emit(cancelled(self._cancelled, time.time()))
         elif known is not None:
             return
         elif self._script:

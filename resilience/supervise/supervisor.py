@@ -92,6 +92,7 @@ class Supervisor:
     def __init__(self, config: RunConfig, cluster: Cluster, life: int) -> None:
         self._config = config
         self._cluster = cluster
+        self._life = life
         self._folder = RunFolder(config.run_dir)
         self._policy = policy_of(config, run_rules(self._folder))
         self._allocation: Allocation = cluster.allocation()
@@ -270,6 +271,7 @@ class Supervisor:
             batch_node=self._allocation.batch_node,
             end_time=self._reasons.read_end_time(),
             lost_batch_node=lost,
+            resumed=self._allocation.resumed and self._life == 1,
         )
 
     async def _finish(self, order: Finish) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -74,7 +75,9 @@ def test_term_saves_and_resume_goes_on(home: Path, spec: Path) -> None:
     run.wait_for_checkpoint()
     run.process.send_signal(signal.SIGTERM)
     assert run.end()[0] == 75
-    assert run.status()["state"] == "RESTARTING"
+    status = run.status()
+    assert status["state"] == "RESTARTING"
+    assert f"relight run --resume {run.folder.name}" in str(status["waits_for"])
     code, records = Run(home, "--resume", run.folder.name).end()
     assert code == 0
     assert {record["attempt"] for record in records} == {f"local-{run.folder.name[2:]}.1"}
@@ -87,6 +90,84 @@ def test_interrupt_cancels(home: Path, spec: Path) -> None:
     run.process.send_signal(signal.SIGINT)
     assert run.end()[0] == 1
     assert run.status()["state"] == "CANCELLED"
+
+
+def test_interrupt_while_setup_runs_ends_it_at_once(home: Path, tmp_path: Path) -> None:
+    """And what setup has left in the background, too: it would hold the run for alive."""
+    spec, up = tmp_path / "job.yaml", tmp_path / "up"
+    marker = f"sleep 600.{os.getpid()}"
+    spec.write_text(f"command: [echo]\nsetup: ['setsid {marker} &', 'touch {up}; {marker}']\n")
+    run = Run(home, str(spec))
+    wait_until(up.exists)
+    begun = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 1
+    assert time.monotonic() - begun < 20
+    status = run.status()
+    assert status["state"] == "CANCELLED"
+    assert "Ctrl-C" in str(status["reason"])
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == marker.split()]
+    assert left == []
+
+
+def test_a_second_interrupt_ends_it_and_status_knows(home: Path, tmp_path: Path) -> None:
+    spec, up = tmp_path / "job.yaml", tmp_path / "up"
+    program = f"trap '' TERM; touch {up}; while :; do sleep 0.1; done"
+    spec.write_text(f'command: [bash, -c, "{program}"]\n')
+    run = Run(home, str(spec))
+    wait_until(up.exists)
+    run.process.send_signal(signal.SIGINT)
+    wait_until((run.folder / "CANCELLED").exists)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end()[0] == 1
+    assert run.status()["state"] == "CANCELLED"
+
+
+def test_a_failed_run_goes_on_by_hand_once_it_is_repaired(home: Path, tmp_path: Path) -> None:
+    spec, repaired = tmp_path / "job.yaml", tmp_path / "repaired"
+    spec.write_text(
+        f"command: [test, -e, {repaired}]\nrestart: {{failures: 1, no_progress: 1}}\n"
+        "health: {preflight: off}\n"
+    )
+    run = Run(home, str(spec))
+    assert run.end()[0] == 1
+    repaired.touch()
+    assert Run(home, "--resume", run.folder.name).end()[0] == 0
+    assert run.status()["state"] == "COMPLETED"
+
+
+def test_what_a_killed_step_leaves_ends_with_the_attempt(home: Path, spec: Path) -> None:
+    """A daemon of the program, whose agent and step were killed; the fixture looks for it."""
+    program = Path(str(spec).replace("job.yaml", "program.py"))
+    daemon = """
+import os
+if os.environ["RELIGHT_GENERATION"] == "1" and os.fork() == 0:
+    os.setsid()
+    os.fork() or time.sleep(600)
+    os._exit(0)
+"""
+    text = program.read_text()
+    program.write_text(text.replace("run = relight.join()\n", f"{daemon}\nrun = relight.join()\n"))
+    run = Run(home, str(spec))
+    run.wait_for_checkpoint()
+    for process in _supervisor(run).children(recursive=True):
+        if "relight.launcher.clusters.local_step" in process.cmdline():
+            process.kill()
+            break
+    assert run.end()[0] == 0
+
+
+def test_a_run_whose_folder_is_removed_has_nothing_to_go_on_from(home: Path, spec: Path) -> None:
+    run = Run(home, str(spec), quiet=False)
+    run.wait_for_checkpoint()
+    run.process.send_signal(signal.SIGSTOP)
+    shutil.rmtree(run.folder.resolve())
+    run.process.send_signal(signal.SIGCONT)
+    run.process.send_signal(signal.SIGTERM)
+    _, err = run.process.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in err
+    assert "nothing to go on from" in err
+    assert "--resume" not in err
 
 
 def test_cancel_from_elsewhere(home: Path, spec: Path) -> None:

@@ -81,7 +81,7 @@ def test_hold_and_resume(run: Run) -> None:
     assert run.end()[0] == 75
     assert run.status()["state"] == "RESTARTING"
     refused = refusal(run, "checkpoint", "t-")
-    assert "does not run now (RESTARTING)" in refused
+    assert "does not run now (RESTARTING: relight run --resume" in refused
     again = Run(run.folder.parents[1], "--resume", run.folder.name)
     begun(run, 2)
     end(again)

@@ -52,11 +52,11 @@ UNDISTURBED = "lost 0.0"
 class Run:
     """A ``relight run`` in the background."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, quiet: bool = True) -> None:
         self._env = {**os.environ, "RELIGHT_HOME": str(home)}
         self._home = home
         self.process = subprocess.Popen(
-            [RELIGHT, "run", "--json", *arguments],
+            [RELIGHT, "run", *(["--json"] if quiet else []), *arguments],
             env=self._env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from promises import step
@@ -120,6 +121,18 @@ def test_each_cause_has_its_budget(
 ) -> None:
     tries, end = Story().fail_until_the_end(word)
     assert (tries, end.outcome, end.exit_code) == (generations, outcome, code)
+
+
+def test_a_resume_by_hand_begins_the_budgets_anew() -> None:
+    story = Story()
+    story.fail_until_the_end("port")
+    again = AttemptStarted(
+        attempt="7.1", job_id="7", restart_count=1, nodes=("n1", "n2"), batch_node="n1"
+    )
+    story.tell(again)
+    assert isinstance(story.last[-1], Finish), "nothing was repaired"
+    story.tell(replace(again, resumed=True), PreflightFinished(bad={}))
+    assert story.fail_until_the_end("what")[0] == 4
 
 
 def test_the_end_says_cause_rule_and_advice() -> None:

@@ -231,3 +231,8 @@ def test_a_signal_during_setup(
 )
 def test_steps_wait_for_a_save_only_where_that_is_asked_for(keys: str, staging_bytes: int) -> None:
     assert make(f"command: a\ncheckpoint: {keys}").config.checkpoint.staging_bytes == staging_bytes
+
+
+def test_pretend_nodes_are_not_looked_up_by_name() -> None:
+    assert make(SPEC, "local").config.health.skip == ("names",)
+    assert make(SPEC).config.health.skip == ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,8 @@ from relight.launcher.report import history
 from relight.launcher.site import Partition, Site, preemption_warning
 from relight.launcher.status import Presence, RunFacts, RunState, status
 from relight.launcher.story import sentence
-from relight.launcher.watch import standing
+from relight.launcher.watch import JournalTail, LineWatcher, flushed, json_line, standing
+from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Kind, Record
 from relight.resilience.supervise.standing import Verdict
 
@@ -148,12 +151,12 @@ def test_history_of_a_run_that_has_not_begun() -> None:
         (
             "RanksLingered",
             {"ranks": [0, 2], "detail": "the time left is over"},
-            "ranks 0, 2 are still there after the order to save and end: the time left is over",
+            "ranks 0, 2 are slow to exit, and ended now: the time left is over",
         ),
         (
             "RanksLingered",
             {"ranks": [1], "detail": "step 9 is saved"},
-            "rank 1 is still there after the order to save and end: step 9 is saved",
+            "rank 1 is slow to exit, and ended now: step 9 is saved",
         ),
         ("SomethingOfALaterVersion", {}, None),
     ],
@@ -186,3 +189,14 @@ def test_a_short_notice_is_said_at_submission(grace_s: int, mode: str, warned: b
     site = Site(version="22.05", job_requeue=True, kill_wait_s=10, partitions=(low,))
     assert (preemption_warning(site, None) is not None) is warned
     assert preemption_warning(site, "elsewhere") is None
+
+
+def test_the_run_goes_on_when_nobody_reads_of_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.journals.mkdir()
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        watching = LineWatcher(JournalTail(folder), json_line, flushed(stream), lambda text: text)
+        watching.say("to nobody")
+        watching.say("to nobody")
