@@ -40,7 +40,7 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
     if on_unknown == "fail":
         for check, nodes in found[Outcome.UNKNOWN].items():
             accused[check] = {**nodes, **accused.get(check, {})}
-    shared = {check for check, nodes in accused.items() if _is_shared(len(nodes), len(reports))}
+    shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
     faults = _lines(found[Outcome.FAIL_JOB], "")
     if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
         faults += _lines({"disk": accused["disk"]}, "")
@@ -62,7 +62,7 @@ def unclear_nodes(reports: Mapping[str, NodeReport | None]) -> tuple[str, ...]:
     unclear = tuple(
         node for node, report in reports.items() if report is None or _unclear(report, reports)
     )
-    return () if _is_shared(len(unclear), len(reports)) else unclear
+    return () if is_shared(len(unclear), len(reports)) else unclear
 
 
 def _unclear(report: NodeReport, reports: Mapping[str, NodeReport | None]) -> bool:
@@ -83,7 +83,8 @@ def _findings(reports: Mapping[str, NodeReport | None], outcome: Outcome) -> Fin
     return found
 
 
-def _is_shared(failing: int, nodes: int) -> bool:
+def is_shared(failing: int, nodes: int) -> bool:
+    """Whether so many nodes fail alike that it is not the nodes."""
     return failing >= 2 and failing * 4 > nodes
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from ..health.preflight import ACTIVE_BUDGET_S, ACTIVE_NODES
 from ..health.requalify import nodes_to_test, record_releases
 from ..health.result import NodeReport
 from ..health.running import judge_running
-from ..health.verdict import judge, unclear_nodes
+from ..health.verdict import is_shared, judge, unclear_nodes
 from ..run_folder import RunFolder
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
@@ -29,7 +29,9 @@ PROBE_LIMIT_S: Final = 12.0
 PROBE_TRIES: Final = 10
 PROBE_PAUSE_S: Final = 10.0
 _OUT: Final = "no command starts on it, and the scheduler says that it is down"
-_MANY: Final = 4  # more suspects than that are asked all at once first
+_DOWN: Final = "it is silent, and the scheduler says that the node is down"
+_MANY: Final = 4  # more suspects than that are asked by one step on all of them first
+_AT_ONCE: Final = 16  # steps, each of which keeps the scheduler's controller busy
 _LAUNCH_S: Final = 10.0  # what a step may take to start, on top of the budget of its checks
 
 
@@ -125,30 +127,34 @@ async def _step(
         _log.warning("the step %s ended with %s", name, "no end" if code is None else code)
 
 
-async def probe(cluster: Cluster, nodes: tuple[str, ...], control: str) -> NodesProbed:
+async def probe(
+    cluster: Cluster, nodes: tuple[str, ...], control: str, of_nodes: int
+) -> NodesProbed:
     """Let each suspect run a command; one that cannot is silent, with the evidence.
 
     ``control`` is the supervisor's own node, which lives: when a command fails there too, it is the
-    scheduler that does not start commands, and no answer counts.
+    scheduler that does not start commands, and no answer counts. Nor does one when so many of the
+    job's ``of_nodes`` nodes are silent that it is not the nodes; only the scheduler's word that a
+    node is down counts then.
     """
-    if len(nodes) > _MANY and await _all_answer(cluster, nodes):
-        return NodesProbed(answered=nodes, silent={})
     for _ in range(PROBE_TRIES):
+        if len(nodes) > _MANY and await _all_answer(cluster, nodes):
+            return NodesProbed(answered=nodes, silent={})
         asked = tuple(dict.fromkeys((*nodes, control)))
         conditions = await asyncio.to_thread(cluster.node_conditions, asked)
-        verdicts = await asyncio.gather(
-            *(_probe_one(cluster, node, conditions.get(node) == "down") for node in nodes)
-        )
-        silent = {
-            node: evidence for node, evidence in zip(nodes, verdicts, strict=True) if evidence
-        }
-        if not silent or await _probe_one(cluster, control, False) is None:
-            answered = tuple(node for node in nodes if node not in silent)
-            return NodesProbed(answered=answered, silent=silent)
-        if conditions.get(control) == "down":  # then what it was told of others is worth nothing
+        down = {node: _DOWN for node in nodes if conditions.get(node) == "down"}
+        rest = tuple(node for node in nodes if node not in down)
+        unheard = await _silent(cluster, rest, of_nodes)
+        silent = down | unheard
+        alone = await _ask(cluster, control) is not None if silent else False
+        if alone and conditions.get(control) == "down":  # what it was told of others counts nothing
             others = tuple(node for node in nodes if node != control)
             return NodesProbed(answered=others, silent={control: _OUT})
-        _log.warning("no command starts on %s either: the scheduler does not answer", control)
+        if not alone and not _too_many(unheard, of_nodes):
+            answered = tuple(node for node in nodes if node not in silent)
+            return NodesProbed(answered=answered, silent=silent)
+        who = f"{control} either" if alone else f"{len(unheard)} of {of_nodes} nodes"
+        _log.warning("no command starts on %s: the scheduler does not answer", who)
         await asyncio.sleep(PROBE_PAUSE_S)
     return NodesProbed(answered=nodes, silent={})
 
@@ -157,15 +163,36 @@ async def _all_answer(cluster: Cluster, nodes: tuple[str, ...]) -> bool:
     return await processes.run(cluster.step_command(_probe(nodes)), None, PROBE_LIMIT_S) == 0
 
 
+async def _silent(cluster: Cluster, nodes: tuple[str, ...], of_nodes: int) -> dict[str, str]:
+    """Those that do not answer, with the evidence; once they are too many no more are asked.
+
+    Out of many a silent one is asked again: it may have been the load of the questions.
+    """
+    for _ in range(2 if len(nodes) > _MANY else 1):
+        silent: dict[str, str] = {}
+        for start in range(0, len(nodes), _AT_ONCE):
+            some = nodes[start : start + _AT_ONCE]
+            answers = await asyncio.gather(*(_ask(cluster, node) for node in some))
+            silent |= {node: fault for node, fault in zip(some, answers, strict=True) if fault}
+            if _too_many(silent, of_nodes):
+                return silent
+        nodes = tuple(silent)
+    return silent
+
+
+def _too_many(silent: Collection[str], of_nodes: int) -> bool:
+    """A few are asked all at once, which loads no scheduler: their silence is their own."""
+    return len(silent) > _MANY and is_shared(len(silent), of_nodes)
+
+
 def _probe(nodes: tuple[str, ...]) -> StepRequest:
     return StepRequest(
         name="probe", nodes=nodes, tasks_per_node=1, cpus_per_task=1, argv=("true",), env={}
     )
 
 
-async def _probe_one(cluster: Cluster, node: str, known_down: bool) -> str | None:
-    if known_down:
-        return "it is silent, and the scheduler says that the node is down"
+async def _ask(cluster: Cluster, node: str) -> str | None:
+    """None, or how it did not answer."""
     code = await processes.run(cluster.step_command(_probe((node,))), None, PROBE_LIMIT_S)
     if code == 0:
         return None

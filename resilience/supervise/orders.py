@@ -184,7 +184,8 @@ class Orders:
             tested = put_to_work(self._config, self._cluster, self._allocation, order.nodes)
             self._emit(await tested)
         else:
-            self._emit(await probe(self._cluster, order.nodes, self._allocation.batch_node))
+            job = self._allocation
+            self._emit(await probe(self._cluster, order.nodes, job.batch_node, len(job.nodes)))
 
     async def _set_aside(self, order: SetCheckpointAside) -> None:
         try:

@@ -137,7 +137,7 @@ class CutOff:
 
 def probe(deaf: set[str], down: set[str], nodes: tuple[str, ...]) -> NodesProbed:
     cluster = cast(Cluster, CutOff(deaf, down))
-    return asyncio.run(asking.probe(cluster, nodes, ALLOCATION.batch_node))
+    return asyncio.run(asking.probe(cluster, nodes, ALLOCATION.batch_node, len(nodes)))
 
 
 @pytest.mark.parametrize("suspects", [("n1", "n2"), ("n2",)])
@@ -157,3 +157,47 @@ def test_a_scheduler_that_starts_nothing_accuses_nobody(monkeypatch: pytest.Monk
     monkeypatch.setattr(asking, "PROBE_PAUSE_S", 0.0)
     event = probe({"n1", "n2"}, set(), ("n2",))
     assert (dict(event.silent), event.answered) == ({}, ("n2",))
+
+
+class Busy:
+    """A controller that starts steps on ``limit`` nodes at most; the last of them live on."""
+
+    def __init__(self, folder: Path, limit: int, dead: frozenset[str]) -> None:
+        self._folder = folder
+        self._limit = limit
+        self.dead = dead
+        self.down: frozenset[str] = frozenset()
+
+    def step_command(self, request: StepRequest) -> Command:
+        if len(request.nodes) > self._limit or self.dead & set(request.nodes):
+            return Command(("false",), os.environ)
+        script = f"""
+        touch $$; n=$(ls | wc -l); sleep 0.1; rm $$; [ $n -le {self._limit} ]
+        """
+        return Command(("sh", "-c", f"cd '{self._folder}' && {script}"), os.environ)
+
+    def node_conditions(self, nodes: Sequence[str]) -> dict[str, NodeCondition]:
+        return {node: "down" if node in self.down else "up" for node in nodes}
+
+
+def probe_many(cluster: Busy, many: int) -> NodesProbed:
+    nodes = tuple(f"n{number}" for number in range(1, many + 1))
+    return asyncio.run(asking.probe(cast(Cluster, cluster), nodes, "n1", many))
+
+
+def test_many_questions_are_not_asked_all_at_once(tmp_path: Path) -> None:
+    """Else the controller would leave some unanswered, and good nodes were excluded for that."""
+    event = probe_many(Busy(tmp_path, asking._AT_ONCE, frozenset({"n40"})), 60)
+    assert set(event.silent) == {"n40"}
+    assert len(event.answered) == 59
+
+
+def test_so_many_silent_nodes_are_not_the_nodes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(asking, "PROBE_PAUSE_S", 0.0)
+    monkeypatch.setattr(asking, "PROBE_TRIES", 2)
+    cluster = Busy(tmp_path, 16, frozenset(f"n{number}" for number in range(11, 21)))
+    assert (dict(probe_many(cluster, 20).silent)) == {}
+    cluster.down = cluster.dead  # that the scheduler has lost them is their own fault
+    assert set(probe_many(cluster, 20).silent) == cluster.dead
