@@ -65,6 +65,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaved:
+    """The last step whose save failed, and why."""
+
+    step: int
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """One run. The first block outlives an attempt; the rest begins anew with each."""
 
@@ -90,7 +98,7 @@ class State:
     asked: bool = False  # for a successor, before the ranks have stopped; no answer yet
     arranged: AllocationArranged | None = None
     fault: Fault | None = None
-    unsaved: Fault | None = None  # why the last save failed, until another one succeeds
+    unsaved: Unsaved | None = None  # until that step or a later one is saved
     alike: int = 0  # ranks that have said what proves the fault
     alike_elsewhere: bool = False  # one of them on another node than the fault's
     witnesses: frozenset[str] = frozenset()  # nodes on which the file system has failed

@@ -32,7 +32,7 @@ from .events import (
 )
 from .policy import Policy
 from .rules import Budget
-from .state import Phase, State
+from .state import Phase, State, Unsaved
 from .ways_back import Decision, finish
 
 RANKS_ALIVE: Final = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
@@ -119,10 +119,9 @@ def _rank_done(state: State, event: RankExited, policy: Policy) -> Decision:
     if len(state.done) < policy.ranks_on(len(state.active)):
         return state, ()
     if state.unsaved is not None:  # done, and yet not all of it would be there to go on from
-        reason = (
-            f"all ranks have ended, and their last state is not saved: {state.unsaved.evidence}"
-        )
-        state = replace(state, phase=Phase.STOPPING, fault=state.unsaved)
+        fault = state.unsaved.fault
+        reason = f"all ranks have ended, and their last state is not saved: {fault.evidence}"
+        state = replace(state, phase=Phase.STOPPING, fault=fault)
         return state, (StopRanks(reason=reason),)
     reason = "all ranks ended with code 0"
     if state.left_early:
@@ -172,8 +171,7 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
     if state.phase not in RANKS_ALIVE:
         return state, ()
     if event.step is not None:  # else the ranks have not even agreed on a step
-        fault = fault_of_save(event)
-        state = replace(_witnessed(state, fault), unsaved=fault)
+        state = _unsaved(state, event.step, fault_of_save(event))
     if state.phase is not Phase.STOPPING or state.stop is None or event.step is not None:
         return state, ()  # a rank whose save fails tries again, and ends by itself
     if state.stop.cause is StopCause.DEGRADED:
@@ -182,7 +180,17 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
 
 
 def checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:
-    return replace(_progressed(state, event.step), unsaved=None), ()
+    state = _progressed(state, event.step)
+    if state.unsaved is not None and event.step < state.unsaved.step:
+        return state, ()  # an older one was tried again: the last state is still not saved
+    return replace(state, unsaved=None), ()
+
+
+def _unsaved(state: State, step_: int, fault: Fault) -> State:
+    state = _witnessed(state, fault)
+    if state.unsaved is not None and step_ < state.unsaved.step:
+        return state
+    return replace(state, unsaved=Unsaved(step=step_, fault=fault))
 
 
 def ranks_straggled(state: State, event: RanksStraggled) -> Decision:

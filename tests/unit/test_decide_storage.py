@@ -195,7 +195,7 @@ def test_a_rank_whose_emergency_save_failed_may_try_again() -> None:
     state, actions = tell([*RUNNING, preempted, failed(errno.ENOSPC)])
     assert actions == ()
     assert state.unsaved is not None
-    assert "it said so" in state.unsaved.evidence
+    assert "it said so" in state.unsaved.fault.evidence
     gave_up = RankExited(generation=1, rank=0, node="n1", code=1)
     _, actions = tell([gave_up], state)
     assert isinstance(only(actions), StopRanks)
@@ -237,3 +237,16 @@ def test_a_node_that_sends_no_report_is_asked_before_ranks_start_on_it() -> None
 def test_a_step_that_starts_on_no_node_has_them_all_asked() -> None:
     state, _ = tell([BEGIN, StartFailed(generation=1, missing=(), detail="srun: no")])
     assert state.suspects == ("n1", "n2")
+
+
+def test_an_older_step_that_is_committed_late_does_not_make_up_for_the_last() -> None:
+    story = [*RUNNING, failed(errno.EIO, at=200), failed(errno.EIO, at=100)]
+    late = CheckpointCommitted(step=100, generation=1)
+    state, actions = tell([*story, late, *done()])
+    assert isinstance(only(actions), StopRanks), "step 200 is not saved"
+    assert state.unsaved is not None
+    assert state.unsaved.step == 200
+    _, actions = tell([*story, replace(late, step=200), *done()])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.COMPLETED
