@@ -23,10 +23,12 @@ _TICK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """What was done. ``ended`` says that nothing of the run is left."""
+    """What was done. ``ended`` says that nothing of the run is left, ``before`` as what it had
+    ended when it was called."""
 
     jobs: tuple[str, ...]
     ended: bool
+    before: str | None
 
 
 def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
@@ -38,7 +40,8 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
     Raises:
         ClusterUnavailable: Slurm does not answer; the mark stays, so the run will not go on.
     """
-    if read_verdict(run.folder) is None:  # with one, nothing of the run would start again
+    before = read_verdict(run.folder)
+    if before is None:  # with one, nothing of the run would start again
         run.folder.cancelled.touch(mode=0o600)
         for task in run.folder.root.glob("tasks/*") if run.is_sweep else ():
             RunFolder(task).cancelled.touch(mode=0o600)
@@ -51,7 +54,7 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
             reason="relight cancel was called; no supervisor was alive",
         )
         write_verdict(run.folder, order, time.time())
-    return Cancellation(tuple(jobs), ended)
+    return Cancellation(tuple(jobs), ended, None if before is None else before.state)
 
 
 def _end_local(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -59,3 +60,8 @@ class LaunchPlan:
     @property
     def folder(self) -> RunFolder:
         return RunFolder(self.config.run_dir)
+
+
+def run_name(job_name: str) -> str:
+    """The name of a job or a file as the first part of a run id."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", job_name)[:40].lstrip("_.-") or "job"

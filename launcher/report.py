@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from relight.resilience.supervise.journal import Record
@@ -87,10 +87,22 @@ def history(run_id: str, records: Sequence[Record]) -> History:
         ),
         story=tuple(
             Happening(time=record.time, attempt=record.attempt, text=said)
-            for record in records
+            for record in _told_once(records)
             if (said := sentence(record)) is not None
         ),
     )
+
+
+def _told_once(records: Sequence[Record]) -> Iterator[Record]:
+    """Without what is said again of a stop that is under way: by a signal, then by the end."""
+    known: tuple[str, object] | None = None
+    for record in records:
+        if record.name == "StopRequested":
+            stop = (record.attempt, record.data.get("cause"))
+            if stop == known:
+                continue
+            known = stop
+        yield record
 
 
 def _attempt(name: str, records: Sequence[Record]) -> Attempt:

@@ -78,11 +78,6 @@ def default_config(options: Mapping[str, str | None], submitter: Submitter) -> R
     )
 
 
-def run_name(job_name: str) -> str:
-    """A job's name as the first part of a run id."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", job_name)[:40].lstrip("_.-") or "job"
-
-
 def sbatch_plan(
     call: SbatchCall,
     options: Mapping[str, str | None],

@@ -40,26 +40,32 @@ _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>"
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise ValueError(f"{value!r} needs a unit, or is not text")
+    raise ValueError(f"{value!r} is not text: put it in quotes")
+
+
+def _with_unit(value: object, such_as: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"{value!r} is not text with a unit; write for example {such_as}")
 
 
 def _bytes(value: object) -> int:
-    return parse_bytes(_text(value))
+    return parse_bytes(_with_unit(value, "8GB or 512MB"))
 
 
 def _seconds(value: object) -> float:
-    return parse_duration(_text(value))
+    return parse_duration(_with_unit(value, "90s, 10min, 4h, 7d or 4:00:00"))
 
 
 def _hang_limit(value: object) -> str:
-    text = _text(value)
+    text = _with_unit(value, "10min, auto or off")
     if text not in ("auto", "off"):
         parse_duration(text)
     return text
 
 
 def _every(value: object) -> str:
-    text = _text(value)
+    text = _with_unit(value, "1000 steps or 6h")
     parse_every(text)
     return text
 
@@ -69,7 +75,7 @@ def _seconds_or_off(value: object) -> float:
 
 
 def _interval(value: object) -> str:
-    return check_interval(_text(value))
+    return check_interval(_with_unit(value, "auto, 20 steps or 10min"))
 
 
 def _word(value: object) -> str:
@@ -320,8 +326,8 @@ class SecretFile(_Section):
 
 
 class JobSpec(_Section):
-    """One run. ``working_dir`` defaults to where the command was given, as in sbatch; ``include``
-    is done with once the spec is read."""
+    """One run. ``working_dir`` defaults to where the command was given, as in sbatch, ``name`` to
+    that of the file; ``include`` is done with once the spec is read."""
 
     name: Name = "job"
     include: Lines = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from relight.errors import UsageError
 
 from .defaults import default_files
+from .launch_plan import run_name
 from .layers import Layer, Place, layer_of, merged
 from .overrides import override
 from .spec import JobSpec
@@ -37,7 +39,9 @@ def load_spec(path: Path, sets: Sequence[str] = (), token: str = "0") -> tuple[J
     text = _read(path)
     written = merged([_layer(text, str(path)), *map(override, sets)])
     layer = merged([*default_layers(), *_included(written, path), written])
-    layer = substitute(layer, os.environ, f"{layer.value.get('name', 'job')}-{token}")
+    if "name" not in layer.value:
+        layer = replace(layer, value={**layer.value, "name": run_name(path.stem)})
+    layer = substitute(layer, os.environ, f"{layer.value['name']}-{token}")
     spec = build_spec(layer.value, layer.places)
     return spec, text + "".join(f"\n# --set {_one_line(word)}" for word in sets)
 

@@ -22,9 +22,13 @@ def command(run: str, as_json: bool) -> None:
     done = cancel(stored)
     if as_json:
         answer = {"run_id": stored.run_id, "jobs": done.jobs, "ended": done.ended}
-        click.echo(json.dumps(answer))
+        click.echo(json.dumps({**answer, "before": done.before}))
+    elif done.ended and done.before is not None:
+        in_queue = done.jobs if stored.plan.cluster == "slurm" else ()
+        left = f"; what was left of it is cancelled: {', '.join(in_queue)}" if in_queue else ""
+        click.echo(f"run {stored.run_id} had ended already, as {done.before}{left}")
     elif done.ended:
-        click.echo(f"run {stored.run_id} has ended")
+        click.echo(f"run {stored.run_id} is cancelled and has ended")
     else:
         click.echo(f"run {stored.run_id} is cancelled but has not ended yet", err=True)
     click.get_current_context().exit(0 if done.ended else EXIT_FAILED)

@@ -77,7 +77,8 @@ def show(node: str, cluster: str | None, as_json: bool) -> None:
 @click.option("--reason", required=True, help="What is wrong with it, for others to read.")
 @click.option("--for", "duration", default="14d", show_default=True, help="How long, at most 90d.")
 @_cluster
-def exclude(node: str, reason: str, duration: str, cluster: str | None) -> None:
+@_json_flag
+def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json: bool) -> None:
     """Let new jobs avoid NODE."""
     now = time.time()
     try:
@@ -98,14 +99,18 @@ def exclude(node: str, reason: str, duration: str, cluster: str | None) -> None:
         run_id=f"by {getuser()}",
     )
     default_ledger().add(evidence)
-    click.echo(f"new jobs on {evidence.cluster} avoid {node} for {duration}")
+    if as_json:
+        click.echo(json.dumps({"cluster": evidence.cluster, "node": node, "until": now + ttl_s}))
+    else:
+        click.echo(f"new jobs on {evidence.cluster} avoid {node} for {duration}")
 
 
 @command.command("release")
 @click.argument("node")
 @click.option("--reason", default="by hand", show_default=True, help="Why it is good again.")
 @_cluster
-def release(node: str, reason: str, cluster: str | None) -> None:
+@_json_flag
+def release(node: str, reason: str, cluster: str | None, as_json: bool) -> None:
     """Let what was seen against NODE until now count no more."""
     check_node_name(node)
     held = _standings_of(node, cluster)
@@ -116,7 +121,10 @@ def release(node: str, reason: str, cluster: str | None) -> None:
         default_ledger().release(
             Release(cluster=one.cluster, node=node, time=time.time(), reason=note)
         )
-    click.echo(f"nothing that was seen against {node} until now counts any more")
+    if as_json:
+        click.echo(json.dumps({"node": node, "clusters": [one.cluster for one in held]}))
+    else:
+        click.echo(f"nothing that was seen against {node} until now counts any more")
 
 
 @command.command("export")

@@ -100,7 +100,8 @@ def _nodes_of(run: str, active: bool, as_json: bool) -> None:
     reports: dict[str, NodeReport | None] = {}
     console = Console(stderr=True)
     looking_at = examination(find_run(run), active=active)
-    with looking_at as looking, Progress(console=console) as progress:
+    bars = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with looking_at as looking, bars as progress:
         bar = progress.add_task("nodes", total=len(looking.nodes))
         reports = dict.fromkeys(looking.nodes)
         for report in looking.reports():

@@ -17,7 +17,7 @@ from relight.resilience.config import RunConfig
 from ..avoidance import avoidance_of
 from ..clusters.slurm.client import SlurmMissing
 from ..clusters.slurm.sbatch import ask, send
-from ..launch_plan import Submitter
+from ..launch_plan import Submitter, run_name
 from ..run_creation import new_run_folder, submitter, write_user_script
 from ..runs import submitted_job
 from ..sbatch_options import SbatchCall, parse_words
@@ -27,7 +27,6 @@ from ..sbatch_plan import (
     default_restart,
     least_nodes,
     options_of,
-    run_name,
     sbatch_plan,
 )
 from ..sbatch_script import check_script, own_lines, wrapped

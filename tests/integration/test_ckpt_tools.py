@@ -273,3 +273,18 @@ def test_a_bar_is_for_people_and_the_answer_for_programs(tmp_path: Path) -> None
     assert json.loads(done.stdout)["sound"]
     assert b"verify" in shown
     assert b"240" in shown  # kB
+
+
+def test_a_folder_without_checkpoints_is_not_sound(tmp_path: Path) -> None:
+    answer = ckpt("verify", tmp_path)
+    assert (answer.code, "holds no committed checkpoint" in answer.text) == (2, True)
+    assert "holds no checkpoints" in ckpt("ls", tmp_path).text
+    assert ckpt("ls", tmp_path, "--json").json()["checkpoints"] == []
+
+
+def test_ls_says_how_far_it_looked(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    flip(shard_path(tmp_path, 1, ONE, 1))
+    told = ckpt("ls", tmp_path).text
+    assert "valid" in told
+    assert f"`relight ckpt verify {tmp_path}` reads every byte" in told

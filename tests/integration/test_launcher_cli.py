@@ -232,7 +232,8 @@ def test_cancel_after_the_verdict_ends_what_is_left(
     (fake / "squeue.1.out").write_text("43|PENDING|Dependency\n")
     (fake / "squeue.2.out").write_text("")
     result = relight("cancel", answer["run_id"], "--json")
-    assert json.loads(result.stdout) == {"run_id": answer["run_id"], "jobs": ["43"], "ended": True}
+    done = {"jobs": ["43"], "ended": True, "before": "STOPPED"}
+    assert json.loads(result.stdout) == {"run_id": answer["run_id"], **done}
     assert "scancel\t43\n" in (fake / "calls").read_text()
     assert json.loads(relight("status", "42", "--json").stdout)["state"] == "STOPPED"
 

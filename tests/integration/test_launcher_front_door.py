@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -96,3 +97,45 @@ def test_help_of_sbatch_needs_no_cluster(shell: Shell, tmp_path: Path) -> None:
     assert (helped.returncode, helped.stderr) == (0, "")
     assert "--relight-dry-run" in helped.stdout
     assert shell("relight sbatch --version").returncode == 1
+
+
+def test_a_run_is_called_like_its_file(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "my sweep.yaml").write_text("command: [echo, '${run.id}']\n")
+    planned = shell("relight plan '../my sweep.yaml'")
+    assert "#SBATCH --job-name=my-sweep-" in planned.stdout, planned.stderr
+    named = shell("relight plan '../my sweep.yaml' --set name=other")
+    assert "#SBATCH --job-name=other-" in named.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "such_as"),
+    [
+        ("resources.time=0", "90s"),
+        ("resources.memory=8", "8GB"),
+        ("checkpoint.interval=5", "20 steps"),
+    ],
+)
+def test_an_amount_without_a_unit(shell: Shell, word: str, such_as: str) -> None:
+    refused = shell(f"relight plan ../job.yaml --set {word}")
+    assert refused.returncode == 2
+    assert "is not text with a unit; write for example" in refused.stderr
+    assert such_as in refused.stderr
+
+
+def test_cancel_says_whether_it_did_anything(shell: Shell, tmp_path: Path) -> None:
+    shell("relight run ../job.yaml --json")
+    (run,) = (tmp_path / "home" / "runs").iterdir()
+    again = shell(f"relight cancel {run.name}")
+    assert again.stdout == f"run {run.name} had ended already, as COMPLETED\n"
+    (run / "verdict.json").unlink()
+    assert (
+        shell(f"relight cancel {run.name}").stdout == f"run {run.name} is cancelled and has ended\n"
+    )
+
+
+def test_nodes_by_hand_as_json(shell: Shell) -> None:
+    words = "n1 --cluster c --json"
+    excluded = json.loads(shell(f"relight nodes exclude {words} --reason hot --for 1h").stdout)
+    assert (excluded["cluster"], excluded["node"]) == ("c", "n1")
+    released = json.loads(shell(f"relight nodes release {words}").stdout)
+    assert released == {"node": "n1", "clusters": ["c"]}

@@ -86,6 +86,7 @@ def test_this_machine_when_it_is_bad(relight: Relight, tmp_path: Path) -> None:
 def test_the_nodes_of_a_run(relight: Relight, tmp_path: Path, fake: Path) -> None:
     run = submit(relight, tmp_path, 'test "$RELIGHT_NODE" != n2')
     done = relight("preflight", run, code=1)
+    assert "━" not in done.stderr, "a bar is for somebody who looks"
     assert "n1: no fault" in done.stdout
     assert "FAIL_NODE n2: site_command: test" in done.stdout
     assert "--jobid=4242" in (fake / "srun.options").read_text()

@@ -91,7 +91,10 @@ def test_set(tmp_path: Path) -> None:
             "--set resources.nodes=x: resources.nodes: 'x' is not a whole",
         ),
         ("resorces.nodes=4", "--set resorces.nodes=4: unknown key 'resorces'; did you mean"),
-        ("resources.time=60", "--set resources.time=60: resources.time: 60 needs a unit"),
+        (
+            "resources.time=60",
+            "--set resources.time=60: resources.time: 60 is not text with a unit",
+        ),
         ("nodes", "--set nodes: write key=value"),
         ("a..b=1", "--set a..b=1: write key=value"),
         ("env=[", "--set env=[: not YAML"),

@@ -200,3 +200,22 @@ def test_the_run_goes_on_when_nobody_reads_of_it(tmp_path: Path) -> None:
         watching = LineWatcher(JournalTail(folder), json_line, flushed(stream), lambda text: text)
         watching.say("to nobody")
         watching.say("to nobody")
+
+
+def test_a_stop_is_told_once_in_an_attempt() -> None:
+    told = history(
+        "lm-0a1b2c",
+        [
+            *(
+                record(1, "StopRequested", cause="cancelled", evidence=why)
+                for why in ("TERM", "end")
+            ),
+            record(2, "StopRequested", cause="time limit", evidence="near"),
+            record(3, "StopRequested", attempt="7.1", cause="time limit", evidence="near"),
+        ],
+    )
+    assert [happening.text for happening in told.story] == [
+        "told to stop (cancelled): TERM",
+        "told to stop (time limit): near",
+        "told to stop (time limit): near",
+    ]

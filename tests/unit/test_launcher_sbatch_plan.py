@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from relight.launcher.launch_plan import Submitter
+from relight.launcher.launch_plan import Submitter, run_name
 from relight.launcher.sbatch_options import parse_words
 from relight.launcher.sbatch_plan import (
     SbatchPlan,
     default_config,
     default_restart,
     options_of,
-    run_name,
     sbatch_plan,
 )
 from relight.launcher.sbatch_rules import config_of_lines

@@ -139,3 +139,9 @@ def test_without_a_signal_only_slurms_own_word_counts() -> None:
     assert judge(shorter, signal_name=ask, start=unknown).cause is StopCause.SIGNALLED
     notice = judge(change(end_time=NOW + 20, preempt_time=NOW), signal_name=ask)
     assert (notice.cause, notice.kill_at) == (StopCause.PREEMPTED, NOW + 20)
+
+
+def test_an_end_by_scancel_is_told_in_words() -> None:
+    notice = judge(change(state=JobState.COMPLETING))
+    assert notice.cause is StopCause.CANCELLED
+    assert notice.evidence.startswith("scancel ended the job")

@@ -59,7 +59,7 @@ env: {HF_TOKEN: x}
     assert "unknown key 'nam'; did you mean 'name'?" in messages[1]
     assert "'4' is not a whole number" in messages[4]
     assert "at least 0" in messages[5]
-    assert "resources.memory: 8 needs a unit" in messages[6]
+    assert "resources.memory: 8 is not text with a unit; write for example 8GB" in messages[6]
     assert "'auto', 'successor', 'requeue' or 'never'" in messages[8]
     assert "20 steps" in messages[9]
 
@@ -84,7 +84,7 @@ env: {HF_TOKEN: x}
         ("command: a\nresources: {nodes: {min: 2}}", 2, "max: 2 or more"),
         ("command: a\nresources: {nodes: {min: 2, most: 4}}", 2, "known here: max, min"),
         ("command: a\nresources: {time: 4:00}", 2, "4:00:00"),
-        ("command: a\nresources: {time: 60}", 2, "needs a unit"),
+        ("command: a\nresources: {time: 60}", 2, "write for example 90s"),
         ("command: a\nresources: {partition: ''}", 2, "one line"),
         ('command: a\nresources: {partition: "a\\nb"}', 2, "one line"),
         ("command: a\ncontainer: {image: x}", 2, "unknown key 'container'"),

@@ -28,6 +28,8 @@ def command(place: str, step: int | None, restore: bool, as_json: bool) -> None:
         report = verify(directory, step, restore=restore, advance=advance)
     if step is not None and not report.steps:
         raise UsageError(f"step {step} is not committed in {directory}: nothing was read")
+    if not report.steps and report.sound:
+        raise UsageError(f"{directory} holds no committed checkpoint: nothing was read")
     if as_json:
         click.echo(json.dumps({**asdict(report), "sound": report.sound}))
     else:

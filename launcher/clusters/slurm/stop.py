@@ -66,7 +66,7 @@ def judge_stop(
     if job.state is JobState.RUNNING:
         return _judge_running(start, job, signal_name, to_supervisor, now)
     kill_at = now + start.kill_wait_s
-    evidence = f"state {job.state}, Reason={job.reason}"
+    evidence = f"Slurm has ended the job (state {job.state}, Reason={job.reason})"
     if job.reason == "TimeLimit" or job.state is JobState.TIMEOUT:
         return StopNotice(cause=StopCause.TIME_LIMIT, kill_at=kill_at, evidence=evidence)
     if job.reason == "Preempted" or job.state is JobState.PREEMPTED:
@@ -76,6 +76,7 @@ def judge_stop(
     if logged := _logged_cause(log):
         return StopNotice(cause=logged, kill_at=kill_at, evidence="the job's log says so")
     if job.state in (JobState.COMPLETING, JobState.CANCELLED):
+        evidence = f"scancel ended the job (state {job.state}, Slurm gives no other reason)"
         return StopNotice(cause=StopCause.CANCELLED, kill_at=kill_at, evidence=evidence)
     return StopNotice(cause=StopCause.UNKNOWN, kill_at=kill_at, evidence=evidence)
 
