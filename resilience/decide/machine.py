@@ -161,8 +161,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
 
 
 def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: float) -> Decision:
+    same = state.attempt == event.attempt  # a later life of the supervisor
     if state.phase in _UNDER_WAY:  # the last supervisor ended without a word
-        same = state.attempt == event.attempt
         state = charge(state, Budget.FREE) if same else charge_attempt(state)
     if event.resumed:
         state = forgive(state)
@@ -178,8 +178,8 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         attempt=event.attempt,
         batch_node=event.batch_node,
         nodes=event.nodes,
-        # A later life of the supervisor in the same allocation: its generations are new ones.
-        generation=state.generation if state.attempt == event.attempt else 0,
+        generation=state.generation if same else 0,
+        kept=state.kept if same else frozenset(),
     )
     actions: tuple[Action, ...] = ()
     if event.lost_batch_node is not None:
@@ -191,8 +191,9 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
     if spent is not None:
         begun, more = finish(begun, Outcome.STOPPED, EXIT_STOP, FaultCause.NO_PROGRESS.value, spent)
         return begun, (*actions, *more)
-    begun, told = given_again(begun, policy)
-    if policy.preflight:
+    # What this attempt has left itself, nobody has given again.
+    begun, told = (begun, "") if same else given_again(begun, policy)
+    if policy.preflight and len(begun.healthy) >= policy.least_nodes:
         reason = told or "no rank starts on a node nobody looked at"
         order = RunPreflight(nodes=begun.healthy, reason=reason)
         return replace(begun, phase=Phase.PREFLIGHT), (*actions, order)

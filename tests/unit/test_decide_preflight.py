@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from promises import step
 
 from relight.resilience.decide.actions import (
@@ -19,6 +20,7 @@ from relight.resilience.decide.events import (
     AllocationArranged,
     AttemptStarted,
     Event,
+    NodesRejected,
     PreflightFinished,
 )
 from relight.resilience.decide.policy import Policy
@@ -91,6 +93,26 @@ def test_a_node_that_is_given_again_is_looked_at_again_and_used_when_it_is_fit()
     _, (start,) = tell([*story, PreflightFinished(bad={})])
     assert isinstance(start, StartRanks)
     assert start.nodes == ("n1",)
+
+
+@pytest.mark.parametrize("preflight", [True, False])
+def test_a_later_life_of_the_supervisor_does_not_take_what_the_one_before_has_left(
+    preflight: bool,
+) -> None:
+    policy = Policy(nodes=1, tasks_per_node=1, preflight=preflight)
+    begin = given(7, "n1")
+    story = [begin, NodesRejected(bad={"n1": "its fan is loud"}), begin]
+    state, (order,) = tell(story, policy)
+    assert isinstance(order, RequestAllocation)
+    assert order.exclude == ("n1",)
+    assert state.excluded_nodes == ("n1",)
+
+
+def test_a_later_life_of_the_supervisor_knows_that_a_node_is_better_than_none() -> None:
+    story = [*visits(FULL, "n1"), ELSEWHERE, given(1, "n1")]
+    state, (look,) = tell([*story, given(1, "n1")])
+    assert isinstance(look, RunPreflight)
+    assert state.kept == {"n1"}
 
 
 def test_the_same_node_again_and_again_ends_the_run() -> None:
