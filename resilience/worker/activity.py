@@ -6,12 +6,14 @@ Standard library only: the rank agent looks with it.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 5.0
 _BUSY: Final = 0.01  # of one CPU, between two looks
+_ANSWER_S: Final = 0.05  # for a size; the agent must not miss a beat for it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -20,7 +22,7 @@ class Activity:
 
     def __init__(self, pid: int, log: Path) -> None:
         self._pid = pid
-        self._log = log
+        self._log = _Log(log)
         self._size_bytes = -1
         self._cpu_s = 0.0
         self._looked = self._wrote = self._computed = time.monotonic()
@@ -30,10 +32,15 @@ class Activity:
         return time.monotonic() - self._looked >= LOOK_S
 
     def look(self) -> dict[str, object]:
-        """Seconds since the program has last written, and used a CPU."""
+        """Seconds since the program has last written, and used a CPU.
+
+        While the size of the log is not known no silence is counted.
+        """
         now = time.monotonic()
-        size_bytes = self._log.stat().st_size if self._log.exists() else 0
-        if size_bytes != self._size_bytes:
+        size_bytes = self._log.size_bytes()
+        if size_bytes is None:
+            self._wrote += now - self._looked
+        elif size_bytes != self._size_bytes:
             self._size_bytes, self._wrote = size_bytes, now
         cpu_s = sum(map(cpu_of, family(self._pid)))
         # The family may have become smaller: what an ended child has used is its parent's then.
@@ -41,6 +48,32 @@ class Activity:
             self._computed = now
         self._cpu_s, self._looked = cpu_s, now
         return {"type": "active", "output_s": now - self._wrote, "idle_s": now - self._computed}
+
+
+class _Log:
+    """A file on a file system of others, which may not answer for long: a thread asks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._asking: threading.Thread | None = None
+        self._size_bytes: int | None = None
+
+    def size_bytes(self) -> int | None:
+        """None where it is not known; while one question hangs no other one is asked."""
+        if self._asking is None or not self._asking.is_alive():
+            self._size_bytes = None
+            self._asking = threading.Thread(target=self._ask, daemon=True)
+            self._asking.start()
+        self._asking.join(_ANSWER_S)
+        return self._size_bytes
+
+    def _ask(self) -> None:
+        try:
+            self._size_bytes = self._path.stat().st_size
+        except FileNotFoundError:
+            self._size_bytes = 0  # nothing is written yet
+        except OSError:
+            return  # stale, or away: not known
 
 
 def family(pid: int) -> list[int]:

@@ -3,7 +3,7 @@
 Slurm starts it as the task. It is up in milliseconds, owns the signals before the program has
 imported anything, starts the program in a process group of its own when the supervisor says so,
 relays messages, and reports how the program ended. It outlives generations. Standard library only,
-one thread.
+one thread; only a look at a log, which may hang, has one of its own.
 
 Environment: ``RELIGHT_CHANNEL`` (host:port of the supervisor), ``RELIGHT_TOKEN_FILE``,
 ``RELIGHT_STEP``.

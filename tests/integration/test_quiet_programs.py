@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 from stage.local import Run
@@ -73,6 +75,55 @@ def test_output_is_what_the_log_gains(
     assert silent_s >= 0.1
     log.write_text("a line\n")
     assert activity.look()["output_s"] == 0.0
+
+
+class Away(PosixPath):
+    """A log whose file system fails, or does not answer until it is back."""
+
+    back = threading.Event()
+    fault: OSError | None = None
+    asked = 0
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        type(self).asked += 1
+        if self.fault is not None:
+            raise self.fault
+        self.back.wait()
+        return super().stat(follow_symlinks=follow_symlinks)
+
+
+def test_a_log_that_does_not_answer_delays_nothing(
+    tmp_path: Path, start: Callable[[str], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Away, "back", threading.Event())
+    monkeypatch.setattr(Away, "asked", 0)
+    log = Away(tmp_path / "log")
+    Path(log).write_text("a line\n")
+    activity = Activity(start(SLEEP).pid, log)
+    begun = time.monotonic()
+    silent_s = [activity.look()["output_s"] for _ in range(10)]
+    assert time.monotonic() - begun < 5.0  # the agents' silence that makes a node a suspect
+    assert all(isinstance(each, float) and each < 0.01 for each in silent_s), "it is not known"
+    assert Away.asked == 1
+    Away.back.set()
+    over = time.monotonic() + 20.0
+    while activity.look()["output_s"] == 0.0:
+        assert time.monotonic() < over, "it is known again, and nothing is written"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_a_log_that_cannot_be_seen_is_no_silence(
+    tmp_path: Path,
+    start: Callable[[str], subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    monkeypatch.setattr(Away, "fault", OSError(number, os.strerror(number)))
+    activity = Activity(start(SLEEP).pid, Away(tmp_path / "log"))
+    time.sleep(0.1)
+    silent_s = activity.look()["output_s"]
+    assert isinstance(silent_s, float)
+    assert silent_s < 0.1
 
 
 def test_a_silent_run_is_given_up_when_no_failure_is_forgiven(tmp_path: Path) -> None:
