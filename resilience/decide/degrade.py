@@ -31,7 +31,8 @@ def node_degraded(state: State, event: NodeDegraded, policy: Policy, now: float)
         return exclude(state, {event.node: event.evidence}, DEGRADED)
     state = _noted(state, event)
     moves = policy.on_degrade == "move" and event.can_save and state.phase is Phase.RUNNING
-    if not moves or not _can_leave(state, policy, now):
+    # While saves fail a move would cost what was done since the last one.
+    if not moves or state.unsaved is not None or not _can_leave(state, policy, now):
         return state, ()
     evidence = f"{event.node} turns bad: {event.evidence}"
     stop = Stop(cause=StopCause.DEGRADED, kill_at=None, evidence=evidence)

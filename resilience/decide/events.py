@@ -176,12 +176,14 @@ class SaveFailed:
     """A checkpoint that was asked for will not come.
 
     ``node`` is where it failed and ``errno`` what the file system said, as far as either is known.
+    ``step`` is None when the ranks of ``generation`` have not even agreed on one.
     """
 
     step: int | None
     reason: str
     node: str | None = None
     errno: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,13 +48,13 @@ def allocation_refused(
     reason = f"no new allocation: {event.reason}"
     if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
         return finish(state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, reason)
+    stayed = stay(state, policy, now, reason)
+    if stayed is not None:
+        return stayed
     if event.transient:  # the scheduler may bring the run back; a verdict would forbid that
         return finish(state, Outcome.INTERRUPTED, EXIT_RESTART, cause_text(state), reason)
     if early:  # a requeue may be possible
         return move(state, policy, now, reason)
-    stayed = stay(state, policy, now, reason)
-    if stayed is not None:
-        return stayed
     return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
 
 

@@ -168,13 +168,13 @@ def _witnessed(state: State, fault: Fault) -> State:
 
 def save_failed(state: State, event: SaveFailed) -> Decision:
     """The ranks go on, and save again when it is time: what they do is worth more than a stop."""
-    if state.phase not in RANKS_ALIVE:
+    if state.phase not in RANKS_ALIVE or event.generation not in (None, state.generation):
         return state, ()
-    if event.step is not None:  # else the ranks have not even agreed on a step
+    if event.step is not None:
         state = _unsaved(state, event.step, fault_of_save(event))
     if state.phase is not Phase.STOPPING or state.stop is None or event.step is not None:
         return state, ()  # a rank whose save fails tries again, and ends by itself
-    if state.stop.cause is StopCause.DEGRADED:
+    if state.stop.cause is StopCause.DEGRADED and state.fault is None:
         return go_on(state)
     return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
 

@@ -18,31 +18,36 @@ class Quiet:
     """One generation, by the reports of its agents (``active`` in ``messages``)."""
 
     config: RestartConfig
-    _world_size: int = field(default=0, init=False)
+    _at_work: set[int] = field(default_factory=set, init=False)
     _output_s: dict[int, float] = field(default_factory=dict, init=False)
     _idle_s: dict[int, float] = field(default_factory=dict, init=False)
 
     def begin(self, world_size: int) -> None:
         """A generation of so many ranks starts."""
-        self._world_size = world_size
+        self._at_work = set(range(world_size))
         self._output_s.clear()
         self._idle_s.clear()
 
     def on_word(self, rank: int, word: Message) -> None:
         """What an agent has seen of its program."""
         output_s, idle_s = word.get("output_s"), word.get("idle_s")
-        if word["type"] == "active" and isinstance(output_s, float) and isinstance(idle_s, float):
+        if word["type"] != "active" or rank not in self._at_work:
+            return
+        if isinstance(output_s, float) and isinstance(idle_s, float):
             self._output_s[rank], self._idle_s[rank] = output_s, idle_s
 
     def ended(self, rank: int) -> None:
         """The program of a rank has ended: it owes nothing any more."""
+        self._at_work.discard(rank)
+        self._output_s.pop(rank, None)
         self._idle_s.pop(rank, None)
 
     def hang(self) -> Hang | None:
         """Who is quiet; None while all is well."""
-        limit_s, all_have = self.config.silence_s, len(self._output_s) == self._world_size
-        if limit_s is not None and all_have and min(self._output_s.values()) > limit_s:
-            detail = f"no rank has written anything for {min(self._output_s.values()):.0f} s"
+        limit_s, all_have = self.config.silence_s, self._output_s.keys() == self._at_work
+        silent_s = min(self._output_s.values(), default=0.0) if all_have else 0.0
+        if limit_s is not None and silent_s > limit_s:
+            detail = f"no rank has written anything for {silent_s:.0f} s"
             return Hang(tuple(sorted(self._output_s)), f"{detail}, the limit is {limit_s:.0f} s")
         limit_s = self.config.idle_s
         if limit_s is None:

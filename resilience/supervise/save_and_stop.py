@@ -54,12 +54,13 @@ async def save_and_stop(
             await saves.first_word(deadline().left_s(time.time()))
             and ranks.generation == generation
         ):
-            emit(SaveFailed(step=None, reason="no rank had begun its steps when the stop came"))
+            reason = "no rank had begun its steps when the stop came"
+            emit(SaveFailed(step=None, reason=reason, generation=generation))
             return
     else:
         answer = await _order_stop(order, deadline(), ranks, saves)
         if isinstance(answer, str):
-            emit(SaveFailed(step=None, reason=answer))
+            emit(SaveFailed(step=None, reason=answer, generation=generation))
             return
         common = answer
     ranks.let_end()

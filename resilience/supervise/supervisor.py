@@ -148,7 +148,7 @@ class Supervisor:
             self._events.put_nowait,
             lambda: self._state.healthy,
             lambda: self._state.generation,
-            lambda: bool(self._ranks.alive) and self._ranks.alive <= self._saves.steps.keys(),
+            self._can_save,
         )
         self._script = Script(config, self._reasons, self._ranks.tell, self._events.put_nowait)
         self._is_script = config.program == "script"
@@ -359,6 +359,11 @@ class Supervisor:
             self._requests.look(self._state.phase)
             await self._reasons.look(self._state.stop, self._state.phase)
             await self._show()
+
+    def _can_save(self) -> bool:
+        """Whether all ranks would save if they were told to, as far as can be known."""
+        ready = bool(self._ranks.alive) and self._ranks.alive <= self._saves.steps.keys()
+        return ready and self._state.unsaved is None
 
     def _time_needed_s(self) -> float:
         """What a save at the end of the allocation takes, with what comes before and after it."""

@@ -125,6 +125,14 @@ def test_a_bad_node_is_better_than_none() -> None:
     )
 
 
+def test_a_scheduler_that_is_silent_is_no_reason_to_end_what_still_works() -> None:
+    silent = replace(REFUSED, reason="no answer", transient=True)
+    _, actions = tell(*RUNNING, bad(), SAVED, STOPPED, silent)
+    (start,) = actions
+    assert isinstance(start, StartRanks)
+    assert start.nodes == ("n1", "n2")
+
+
 def test_a_refusal_that_bad_nodes_cannot_help_ends_the_run() -> None:
     lost = RankLost(generation=1, rank=0, node="n1", detail="silent")
     state, _ = tell(*RUNNING, bad(), lost, STOPPED)
@@ -150,6 +158,14 @@ def test_it_is_only_noted(policy: Policy, event: NodeDegraded) -> None:
     state, actions = step(running, event, policy, 0.0)
     assert (state.phase, actions) == (Phase.RUNNING, ())
     assert [one.node for one in state.degraded] == ["n2"]
+
+
+def test_while_saves_fail_no_work_is_given_up_for_it() -> None:
+    no_room = SaveFailed(step=8, reason="disk full")
+    state, actions = tell(*RUNNING, no_room, bad())
+    assert (state.phase, actions) == (Phase.RUNNING, ())
+    _, actions = tell(*RUNNING, no_room, bad(), replace(SAVED, step=9), bad())
+    assert [type(action) for action in actions] == [SaveAndStop]
 
 
 def test_once_it_can_be_saved_it_is_left() -> None:
@@ -194,6 +210,21 @@ def test_ranks_that_agree_on_no_step_go_on() -> None:
     state, actions = tell(*RUNNING, bad(), SaveFailed(step=None, reason="no answer"))
     assert (state.phase, state.stop, actions) == (Phase.RUNNING, None, ())
     assert [one.node for one in state.degraded] == ["n2"]
+
+
+def test_ranks_that_have_failed_while_they_agreed_do_not_go_on() -> None:
+    """They are being ended: without them the run would wait for ever."""
+    story = (*WITH_SPARE, bad(), CRASHED, SaveFailed(step=None, reason="no answer", generation=1))
+    state, _ = tell(*story)
+    assert state.phase is Phase.STOPPING
+    _, actions = tell(*story, STOPPED)
+    assert [type(action) for action in actions] == [ExcludeNode, StartRanks]
+
+
+def test_the_last_generation_has_no_say_in_the_save_of_this_one() -> None:
+    late = SaveFailed(step=None, reason="no answer", generation=1)
+    story = (*WITH_SPARE, CRASHED, STOPPED, started(2), bad(), late)
+    assert tell(*story) == (tell(*story[:-1])[0], ())
 
 
 def test_a_rank_whose_save_failed_may_try_again() -> None:

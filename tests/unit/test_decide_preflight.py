@@ -101,7 +101,7 @@ def test_a_later_life_of_the_supervisor_does_not_take_what_the_one_before_has_le
 ) -> None:
     policy = Policy(nodes=1, tasks_per_node=1, preflight=preflight)
     begin = given(7, "n1")
-    story = [begin, NodesRejected(bad={"n1": "its fan is loud"}), begin]
+    story: list[Event] = [begin, NodesRejected(bad={"n1": "its fan is loud"}), begin]
     state, (order,) = tell(story, policy)
     assert isinstance(order, RequestAllocation)
     assert order.exclude == ("n1",)

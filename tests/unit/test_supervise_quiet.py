@@ -43,6 +43,19 @@ def test_a_rank_that_has_ended_owes_nothing() -> None:
     assert quiet.hang() is None
 
 
+def test_the_silence_of_those_that_are_left_is_a_hang() -> None:
+    """What a rank that has ended wrote last stays as young as it was."""
+    quiet = two(RestartConfig(silence_s=60.0), (1.0, 0.0), (61.0, 0.0))
+    assert quiet.hang() is None
+    quiet.ended(0)
+    quiet.on_word(0, {"type": "active", "output_s": 1.0, "idle_s": 0.0})  # a late word
+    hang = quiet.hang()
+    assert hang is not None
+    assert hang.ranks == (1,)
+    quiet.ended(1)
+    assert quiet.hang() is None
+
+
 def test_a_new_generation_is_looked_at_anew() -> None:
     quiet = two(RestartConfig(silence_s=1.0, idle_s=1.0), (9.0, 9.0), (9.0, 9.0))
     quiet.begin(2)
