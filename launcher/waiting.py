@@ -13,6 +13,7 @@ from .clusters.slurm.parse import JobState, QueuedJob
 
 HELD_BY_USER: Final = "JobHeldUser"
 _HELD: Final = "it is held; `relight release` lets it go"
+_NEVER: Final = ": it does not start like this; cancel it and ask for less"
 BEGIN_TIME: Final = "BeginTime"
 _SENTENCES: Final[Mapping[str, str]] = {
     "None": "Slurm has not looked at it yet",
@@ -35,8 +36,10 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "NodeDown": "a node that it asks for is down",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition starts no jobs now",
-    "PartitionNodeLimit": "it asks for more nodes than its partition gives",
-    "PartitionTimeLimit": "it asks for more time than its partition gives",
+    "PartitionConfig": "its partition does not give what it asks for, such as so many nodes"
+    f"{_NEVER}",
+    "PartitionNodeLimit": f"it asks for more nodes than its partition gives{_NEVER}",
+    "PartitionTimeLimit": f"it asks for more time than its partition gives{_NEVER}",
     "ReqNodeNotAvail": "nodes that it needs are not available, or reserved",
     "Reservation": "its reservation has not begun",
     "Licenses": "all licenses of a kind are in use",

@@ -88,6 +88,15 @@ def test_no_cluster_is_said_alike(shell: Shell, tmp_path: Path, words: str) -> N
     assert "DNS SRV" not in result.stderr
 
 
+def test_a_script_is_not_kept_without_a_cluster(shell: Shell, tmp_path: Path) -> None:
+    no_cluster(tmp_path)
+    refused = shell("relight sbatch --wrap true")
+    assert refused.returncode == 1, "as sbatch does"
+    assert "sbatch is here, but finds no cluster" in refused.stderr
+    assert list((tmp_path / "home" / "runs").iterdir()) == []
+    assert (tmp_path / "calls").read_text().count("\n") == 1, "nobody looks for a job"
+
+
 def test_help_of_sbatch_needs_no_cluster(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "sbatch.out").write_text("sbatch's own words\n")
     assert shell("relight sbatch --help").stdout == "sbatch's own words\n"

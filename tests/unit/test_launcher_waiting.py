@@ -28,6 +28,7 @@ NOW = 1_800_000_000.0
         ("QOSMaxCpuPerUserLimit", "limit of its quality of service is reached (QOSMaxCpu"),
         ("AssocGrpGRES", "limit of its account"),
         ("ReqNodeNotAvail, UnavailableNodes:n3", "not available"),
+        ("PartitionConfig", "does not start like this; cancel it"),
         ("OfALaterSlurm", "does not know (OfALaterSlurm)"),
     ],
 )

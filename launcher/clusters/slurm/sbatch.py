@@ -13,7 +13,7 @@ from typing import IO, Final
 
 from relight.resilience.environ import initial_environment
 
-from .client import SlurmClient, SlurmMissing, is_no_answer, me
+from .client import NoCluster, SlurmClient, SlurmMissing, finds_no_cluster, is_no_answer, me
 from .lookup import find_sent
 from .parse import parse_submission
 
@@ -37,10 +37,13 @@ def send(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> E
 
     Raises:
         SlurmMissing: there is no sbatch on this machine.
+        NoCluster: it does not know where to send anything.
         SubmissionUnknown: nobody can say whether there is a job.
     """
     for _ in range(_TRIES):
         ended, complaint = _run(words, script, on_job)
+        if ended.job_id is None and finds_no_cluster(complaint):
+            raise NoCluster(["sbatch"])
         if ended.job_id is not None or not is_no_answer(complaint):
             break
         job_id = find_sent(
