@@ -22,12 +22,14 @@ class Policy:
 
     ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
     the fault of any of them, and once the job has to stop, no exit code means that it has done all.
+    ``saves_itself`` says the latter of ranks that save by their own means, at the end of the job.
     """
 
     nodes: int
     tasks_per_node: int
     min_nodes: int | None = None
     script: bool = False
+    saves_itself: bool = False
     preflight: bool = True
     on_degrade: Literal["move", "warn"] = "move"
     restart: Literal["auto", "successor", "requeue", "never"] = "auto"

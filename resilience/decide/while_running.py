@@ -66,9 +66,11 @@ def start_failed(state: State, event: StartFailed) -> Decision:
 def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if state.phase not in RANKS_ALIVE or event.generation != state.generation:
         return state, ()
-    if event.code == 0 and not event.stopped and not (policy.script and state.stop is not None):
+    if event.code == 0 and not event.stopped:
         if event.unfinished and state.stop is not None:
             return state, ()  # it caught the SystemExit that ended its steps: the work is not done
+        if _has_only_saved(state, policy):
+            return state, ()
         return _rank_done(state, event, policy)
     if policy.script:
         return _script_ended(state, event, policy)
@@ -85,6 +87,12 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
         return failed, ()
     order = StopRanks(reason=fault.evidence, patience_s=_patience_s(state, fault, policy))
     return replace(failed, phase=Phase.STOPPING), (order,)
+
+
+def _has_only_saved(state: State, policy: Policy) -> bool:
+    """Whether code 0 may mean a save, by a program that hears of the end from others than us."""
+    stop = state.stop
+    return stop is not None and (policy.script or (policy.saves_itself and stop.ends_allocation))
 
 
 def _compared(state: State, event: RankExited) -> State:

@@ -37,6 +37,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
         min_nodes=config.min_nodes,
         tasks_per_node=config.tasks_per_node,
         script=config.program == "script",
+        saves_itself=bool(config.checkpoint.signal or config.resume),
         preflight=config.health.preflight,
         on_degrade=config.health.on_degrade,
         restart=config.restart.mode,

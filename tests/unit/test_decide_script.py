@@ -27,7 +27,7 @@ from relight.resilience.decide.events import (
     StopRequested,
 )
 from relight.resilience.decide.policy import Policy
-from relight.resilience.decide.state import State
+from relight.resilience.decide.state import Phase, State
 
 POLICY = Policy(nodes=2, tasks_per_node=1, script=True, preflight=False, failures=0)
 BEGIN: tuple[Event, ...] = (
@@ -94,3 +94,26 @@ def test_a_script_that_may_fail_is_run_again_in_place() -> None:
     probed = NodesProbed(answered=("n1", "n2"), silent={})
     (start,) = tell(ended(3), RanksStopped(generation=1), probed, policy=patient)
     assert type(start).__name__ == "StartRanks"
+
+
+SAVES_ITSELF = replace(POLICY, script=False, nodes=1, saves_itself=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "stop", "done"),
+    [
+        (SAVES_ITSELF, StopCause.PREEMPTED, False),
+        (SAVES_ITSELF, StopCause.TIME_LIMIT, False),
+        (SAVES_ITSELF, StopCause.SIGNALLED, True),
+        (replace(SAVES_ITSELF, saves_itself=False), StopCause.PREEMPTED, True),
+    ],
+)
+def test_ranks_that_save_at_the_schedulers_word_and_end_have_not_done_their_work(
+    policy: Policy, stop: StopCause, done: bool
+) -> None:
+    """They may hear of the end before our word, so that we have not ordered theirs."""
+    state = State()
+    told = StopRequested(cause=stop, kill_at=200.0, evidence="x")
+    for event in (*BEGIN, told, ended(0), RanksStopped(generation=1)):
+        state, _ = step(state, event, policy, 100.0)
+    assert state.phase is (Phase.ENDED if done else Phase.MOVING)
