@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from relight.errors import RelightError, UsageError
 from relight.resilience.decide.actions import Outcome
+from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
@@ -43,6 +45,12 @@ class Waiting:
         """Let the runs know of the job that waits for them."""
         for run in self.runs:
             register(run.folder, job_id)
+
+
+def tell(folders: Sequence[str], job_id: str) -> None:
+    """Let the runs in these folders know of the job that waits for them now."""
+    for folder in folders:
+        register(RunFolder(Path(folder)), job_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,14 @@ def run_ids() -> list[str]:
 
 
 def submitted_job(folder: RunFolder) -> Path:
-    """The file that holds the job id of the first submission."""
+    """The file that holds the ids of jobs that no journal has: of the first submission."""
     return folder.root / "job_id"
+
+
+def add_job(folder: RunFolder, job_id: str) -> None:
+    """Notes a job of the run that was sent before any attempt of it began."""
+    with submitted_job(folder).open("a") as file:
+        file.write(f"{job_id}\n")
 
 
 def job_ids(folder: RunFolder) -> list[str]:

@@ -50,6 +50,11 @@ class RunFolder:
         return self.root / "dependents"
 
     @property
+    def met(self) -> Path:
+        """Exists once the runs that this one waits for were done: that is not asked again."""
+        return self.root / "AFTER_MET"
+
+    @property
     def cancelled(self) -> Path:
         """Exists once somebody has cancelled the run: nothing may be restarted after that."""
         return self.root / "CANCELLED"

@@ -354,7 +354,10 @@ def test_a_start_that_is_too_early(
     word = f"after={first['run_id']}"
     second = json.loads(relight("submit", spec(tmp_path), "--json", "--set", word).stdout)
     (fake / "squeue.out").write_text("43|PENDING|Dependency\n")  # it goes on as another job
+    (fake / "squeue.3.out").touch()  # no next job of the second run is there already
     (fake / "sbatch.out").write_text("51\n")
+    job = FAKE_BIN.parents[1] / "22.05" / "scontrol-show-job-running.txt"
+    (fake / "scontrol.out").write_text(job.read_text())
     early = start(second["run_dir"], fake, home)
     assert (early.returncode, "goes on as job 51" in early.stderr) == (75, True)
     assert "--dependency=afterany:50:43" in (fake / "calls").read_text()

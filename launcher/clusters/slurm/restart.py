@@ -37,6 +37,7 @@ class Rearrangement:
     script: Path
     nodes_needed: int
     held: bool = False  # the next job waits until its user releases it
+    after: tuple[str, ...] = ()  # a successor waits for these jobs, too
     keep_id: bool = False  # others know the job by its id, and no script could be sent again
 
     def arrange(self, exclude: Sequence[str], mode: str) -> Restart:
@@ -98,7 +99,8 @@ class Rearrangement:
         return found or self._submit(exclude)
 
     def _submit(self, exclude: Sequence[str]) -> str:
-        return self.client.submit_successor(self.script, self.job_id, exclude, held=self.held)
+        after = ":".join((self.job_id, *self.after))
+        return self.client.submit_successor(self.script, after, exclude, held=self.held)
 
     def _waiting_successor(self, client: SlurmClient) -> str | None:
         jobs = client.jobs_named(self.run_id, me())
