@@ -1,4 +1,4 @@
-"""Checkpoints as the supervisor sees them: when to ask for one, and the commit of what ranks saved.
+"""Checkpoints as the supervisor sees them: what to go on from, when to ask for one, who has saved.
 
 Runs in the event loop; everything that touches the file system runs in a worker thread.
 """
@@ -8,32 +8,33 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from relight.errors import RelightError
 from relight.storage.choose import newest_valid
-from relight.storage.commit import claim_epoch, commit, commit_complete
-from relight.storage.errors import Fenced, NoValidCheckpoint, SaveIncomplete
+from relight.storage.commit import claim_epoch, commit_complete
+from relight.storage.errors import Fenced, NoValidCheckpoint
 from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.verify import verify_shard
 
 from ..config import RunConfig
-from ..decide.events import CheckpointCommitted, Event, SaveFailed, Superseded
+from ..decide.events import Event
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
+from .commits import Claim, Commits, Save
 from .common_step import CommonStep
 
 _log: Final = logging.getLogger(__name__)
 ANSWER_LIMIT_S: Final = 20.0
-SETTLE_LIMIT_S: Final = 30.0
-_COMMIT_PAUSES_S: Final = (0.5, 2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,10 @@ class Saves:
         self._world_size = config.world_size
         self._emit = emit
         self._tell = tell_programs
+        self._beginning = threading.Lock()
         self._incarnation: Incarnation | None = None
-        self._epoch = 0
-        self._receipts: dict[int, dict[int, Receipt]] = defaultdict(dict)
+        self._commits: Commits | None = None  # of the generation that has begun last
+        self._receipts: defaultdict[int, dict[int, Receipt]] = defaultdict(dict)
         self._stalls_s: dict[int, float] = {}  # by step, the longest of any rank
         self._joined: set[int] = set()
         self._first_word = asyncio.Event()
@@ -71,10 +73,6 @@ class Saves:
         self._asks = 0
         self._last_save = 0.0
         self._pending = False
-        self._commits: dict[asyncio.Task[None], int] = {}  # and the step of each
-        self._hanging: set[int] = set()
-        self._committed_step = -1
-        self._committed = asyncio.Event()
         self._metric_seen: bool | None = None  # once the first commit tells
         self.steps: dict[int, int] = {}
         self.last_seconds: float | None = None
@@ -90,30 +88,38 @@ class Saves:
             NoValidCheckpoint: there are checkpoints, none of them valid; or there were.
             OSError: the checkpoint directory does not work.
         """
+        if self._commits is not None:
+            self._commits.disown()  # before their epoch is a past one
         self._incarnation = incarnation
         self._world_size = world_size
         self._receipts.clear()
         self._stalls_s.clear()
-        self._hanging.clear()
         self._joined.clear()
         self._first_word.clear()
         self.steps.clear()
         self._agreements.clear()
         self._pending = False
-        self._committed_step = -1
-        return await asyncio.to_thread(self._begin, incarnation, committed_step)
+        claim, restore = await asyncio.to_thread(self._begin, incarnation, committed_step)
+        self._commits = Commits(claim, self._emit, partial(self._ended, claim))
+        return restore
 
-    def _begin(self, incarnation: Incarnation, committed_step: int) -> Restore:
-        if committed_step >= 0 and not self._directory.is_dir():
-            raise FileNotFoundError(
-                errno.ENOENT,
-                f"checkpoint {committed_step} was committed in it, and it is not there now",
-                str(self._directory),
-            )
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._epoch = claim_epoch(self._directory, incarnation)
-        for manifest in commit_complete(self._directory, self._epoch):
-            _log.info("checkpoint of step %d was complete: committed now", manifest.step)
+    def _begin(self, incarnation: Incarnation, committed_step: int) -> tuple[Claim, Restore]:
+        # One that a stop has given up goes on in its thread: it must not claim after the next one.
+        with self._beginning:
+            if committed_step >= 0 and not self._directory.is_dir():
+                raise FileNotFoundError(
+                    errno.ENOENT,
+                    f"checkpoint {committed_step} was committed in it, and it is not there now",
+                    str(self._directory),
+                )
+            self._directory.mkdir(parents=True, exist_ok=True)
+            epoch = claim_epoch(self._directory, incarnation)
+            for manifest in commit_complete(self._directory, epoch):
+                _log.info("checkpoint of step %d was complete: committed now", manifest.step)
+            claim = Claim(self._directory, incarnation, epoch)
+            return claim, self._choose(committed_step)
+
+    def _choose(self, committed_step: int) -> Restore:
         newest = newest_valid(self._directory)
         if newest is None and committed_step >= 0:
             lost = (
@@ -160,7 +166,7 @@ class Saves:
     def saved(self, message: Message) -> None:
         """Note a receipt; with the last one of its step the checkpoint becomes valid."""
         receipt = Receipt.from_json(str(message["receipt"]))
-        if receipt.incarnation != self._incarnation:
+        if self._commits is None or receipt.incarnation != self._incarnation:
             return
         receipts = self._receipts[receipt.step]
         receipts[receipt.rank] = receipt
@@ -170,33 +176,18 @@ class Saves:
             self._stalls_s[receipt.step] = max(known_s, float(stall_s))
         if len(receipts) == self._world_size:
             del self._receipts[receipt.step]
-            task = asyncio.create_task(self._commit(receipt.step, tuple(receipts.values())))
-            self._commits[task] = receipt.step
-            task.add_done_callback(self._commits.pop)
+            longest_s = self._stalls_s.pop(receipt.step, None)
+            self._commits.add(Save(receipt.step, tuple(receipts.values()), longest_s))
 
     async def committed(self, step: int, limit_s: float) -> bool:
         """Wait for the commit of a step of this generation; False when it took too long."""
-        try:
-            async with asyncio.timeout(limit_s):
-                while self._committed_step != step:
-                    self._committed.clear()
-                    await self._committed.wait()
-        except TimeoutError:
-            return False
-        return True
+        assert self._commits is not None  # ranks save only once a generation has begun
+        return await self._commits.made(step, limit_s)
 
     async def settle(self) -> None:
-        """Wait for the commits under way, but not for ever: the next attempt can make them too.
-
-        One that hangs is told as a failed save, since nobody knows whether it will succeed.
-        """
-        if not self._commits:
-            return
-        await asyncio.wait(tuple(self._commits), timeout=SETTLE_LIMIT_S)
-        for step in set(self._commits.values()) - self._hanging:
-            self._hanging.add(step)
-            reason = f"its commit has not come to an end in {SETTLE_LIMIT_S:.0f} s"
-            self._emit(SaveFailed(step=step, reason=reason, errno=errno.ETIMEDOUT))
+        """Wait for the commits of this generation, but not for ever."""
+        if self._commits is not None:
+            await self._commits.settle()
 
     async def is_sound(self, step: int, rank: int) -> bool:
         """Whether a shard that a rank could not read can be read from here."""
@@ -209,40 +200,17 @@ class Saves:
             _log.warning("checkpoint of step %d cannot be judged: %s", step, error)
             return True  # what cannot be read at all now is not discarded for ever
 
-    async def _commit(self, step: int, receipts: tuple[Receipt, ...]) -> None:
-        assert self._incarnation is not None
-        incarnation, epoch = self._incarnation, self._epoch
-        try:
-            await self._commit_patiently(step, incarnation, epoch, receipts)
-        except Fenced as error:
-            self._emit(Superseded(reason=str(error)))
-            return
-        except (SaveIncomplete, OSError) as error:
-            _log.error("checkpoint of step %d is not committed: %s", step, error)
+    def _ended(self, claim: Claim, save: Save | None) -> None:
+        if save is None:
             self.failed()
-            number = error.errno if isinstance(error, OSError) else None
-            self._emit(SaveFailed(step=step, reason=str(error), errno=number))
             return
         self._pending = False
-        self._committed_step = step
-        self._committed.set()
-        self._look_for_metric(receipts)
+        self._look_for_metric(save.receipts)
         self._last_save = time.monotonic()
-        slowest = max(receipts, key=lambda receipt: receipt.seconds)
-        self.last_seconds = slowest.seconds
-        self._tell({"type": "committed", "step": step})
-        self._emit(
-            CheckpointCommitted(
-                step=step,
-                generation=incarnation.generation,
-                bytes=sum(receipt.payload_bytes for receipt in receipts),
-                seconds=slowest.seconds,
-                slowest_rank=slowest.rank,
-                stall_s=self._stalls_s.pop(step, None),
-            )
-        )
+        self.last_seconds = max(receipt.seconds for receipt in save.receipts)
+        self._tell({"type": "committed", "step": save.step})
         # Nobody waits for it: to delete may take longer than what is left of an allocation.
-        asyncio.get_running_loop().run_in_executor(None, self._prune, epoch, incarnation)
+        asyncio.get_running_loop().run_in_executor(None, self._prune, claim)
 
     def _look_for_metric(self, receipts: tuple[Receipt, ...]) -> None:
         best = self._keep.best
@@ -256,30 +224,9 @@ class Saves:
                 best.metric,
             )
 
-    async def _commit_patiently(
-        self,
-        step: int,
-        incarnation: Incarnation,
-        epoch: int,
-        receipts: tuple[Receipt, ...],
-    ) -> None:
-        """A file system that hiccups gets a few more chances."""
-        for pause_s in (*_COMMIT_PAUSES_S, None):
-            try:
-                await asyncio.to_thread(
-                    commit, self._directory, step, incarnation, epoch, receipts, {}
-                )
-            except OSError as error:
-                if pause_s is None:
-                    raise
-                _log.warning("checkpoint of step %d: %s; trying again", step, error)
-                await asyncio.sleep(pause_s)
-            else:
-                return
-
-    def _prune(self, epoch: int, incarnation: Incarnation) -> None:
+    def _prune(self, claim: Claim) -> None:
         try:
-            prune(self._directory, self._keep, epoch, incarnation)
+            prune(self._directory, self._keep, claim.epoch, claim.incarnation)
         except (Fenced, OSError) as error:
             _log.warning("old checkpoints stay for now: %s", error)
 

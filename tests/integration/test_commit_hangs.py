@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from relight.resilience.config import RunConfig
-from relight.resilience.decide.events import CheckpointCommitted, Event, SaveFailed
-from relight.resilience.supervise import saves as module
+from relight.resilience.decide.events import CheckpointCommitted, Event, SaveFailed, Superseded
+from relight.resilience.supervise import commits as module
 from relight.resilience.supervise.saves import Saves
+from relight.storage.commit import claim_epoch, commit
 from relight.storage.layout import Incarnation
 from relight.storage.receipt import Receipt
 
 
-def receipt() -> Receipt:
+def receipt(generation: int = 1) -> Receipt:
     return Receipt(
         step=7,
         rank=0,
         world_size=1,
-        incarnation=Incarnation("7.0", 1),
-        file="7.0.g1/shard-00000.h5",
+        incarnation=Incarnation("7.0", generation),
+        file=f"7.0.g{generation}/shard-00000.h5",
         size_bytes=4096,
         digest="ab" * 16,
         payload_bytes=100,
@@ -56,5 +60,126 @@ def test_it_is_a_failed_save_until_it_succeeds_after_all(
         assert isinstance(told[-1], CheckpointCommitted)
         assert told[-1].step == 7
         assert len(told) == 2
+
+    asyncio.run(story())
+
+
+@contextmanager
+def away(patch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A file system in which the commit of generation 1 hangs until it is back."""
+    back = threading.Event()
+
+    def slow(directory: Path, step: int, writer: Incarnation, *rest: object) -> object:
+        if writer.generation == 1:
+            back.wait(20)
+        return commit(directory, step, writer, *rest)  # type: ignore[arg-type]
+
+    patch.setattr(module, "commit", slow)
+    try:
+        yield back
+    finally:
+        back.set()
+
+
+def saved(saves: Saves, directory: Path, generation: int) -> None:
+    """The only rank has saved step 7."""
+    shard = directory / "000000000007" / receipt(generation).file
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(bytes(4096))
+    saves.saved({"type": "saved", "receipt": receipt(generation).to_json()})
+
+
+def test_a_commit_that_ends_under_the_next_generation_does_not_end_it(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = run_config.checkpoint.directory
+    told: list[Event] = []
+
+    async def story() -> None:
+        saves = Saves(run_config, told.append, lambda message: None)
+        with away(monkeypatch) as back:
+            await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
+            saved(saves, directory, 1)
+            old = asyncio.all_tasks() - {asyncio.current_task()}
+            await saves.begin(Incarnation("7.0", 2), world_size=1, committed_step=-1)
+            back.set()
+            await asyncio.wait(old)
+        assert told == [], "its epoch has passed, and the run goes on"
+        saved(saves, directory, 2)
+        await saves.settle()
+        (committed,) = told
+        assert isinstance(committed, CheckpointCommitted)
+        assert (committed.step, committed.generation) == (7, 2)
+
+    asyncio.run(story())
+
+
+def test_a_commit_that_still_hangs_is_no_failure_of_the_next_generation(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SETTLE_LIMIT_S", 0.1)
+    told: list[Event] = []
+
+    async def story() -> None:
+        saves = Saves(run_config, told.append, lambda message: None)
+        with away(monkeypatch):
+            await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
+            saved(saves, run_config.checkpoint.directory, 1)
+            await saves.settle()
+            assert [type(event) for event in told] == [SaveFailed]
+            await saves.begin(Incarnation("7.0", 2), world_size=1, committed_step=-1)
+            saved(saves, run_config.checkpoint.directory, 2)
+            monkeypatch.setattr(module, "SETTLE_LIMIT_S", 20.0)
+            async with asyncio.timeout(10):
+                await saves.settle()
+            assert [type(event) for event in told] == [SaveFailed, CheckpointCommitted]
+
+    asyncio.run(story())
+
+
+def test_another_attempt_that_took_over_ends_this_one(run_config: RunConfig) -> None:
+    told: list[Event] = []
+
+    async def story() -> None:
+        saves = Saves(run_config, told.append, lambda message: None)
+        await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
+        claim_epoch(run_config.checkpoint.directory, Incarnation("8.0", 1))
+        saved(saves, run_config.checkpoint.directory, 1)
+        await saves.settle()
+        assert [type(event) for event in told] == [Superseded]
+
+    asyncio.run(story())
+
+
+def test_a_beginning_that_was_given_up_does_not_fence_the_next(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, back = threading.Event(), threading.Event()
+
+    def slow(directory: Path, writer: Incarnation) -> int:
+        if writer.generation == 1:
+            begun.set()
+            back.wait(20)
+        return claim_epoch(directory, writer)
+
+    monkeypatch.setattr("relight.resilience.supervise.saves.claim_epoch", slow)
+    told: list[Event] = []
+
+    async def story() -> None:
+        saves = Saves(run_config, told.append, lambda message: None)
+        first = asyncio.create_task(
+            saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
+        )
+        await asyncio.to_thread(begun.wait, 20)
+        first.cancel()
+        second = asyncio.create_task(
+            saves.begin(Incarnation("7.0", 2), world_size=1, committed_step=-1)
+        )
+        await asyncio.sleep(0)
+        back.set()
+        await second
+        saved(saves, run_config.checkpoint.directory, 2)
+        await saves.settle()
+        assert [type(event) for event in told] == [CheckpointCommitted]
 
     asyncio.run(story())

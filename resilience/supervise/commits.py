@@ -1,0 +1,154 @@
+"""The commits of one generation: tried again, waited for a while, and disowned by the next one.
+
+Runs in the event loop; everything that touches the file system runs in a worker thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from relight.storage.commit import commit
+from relight.storage.errors import Fenced, SaveIncomplete
+from relight.storage.layout import Incarnation
+from relight.storage.receipt import Receipt
+
+from ..decide.events import CheckpointCommitted, Event, SaveFailed, Superseded
+
+_log: Final = logging.getLogger(__name__)
+SETTLE_LIMIT_S: Final = 30.0
+_PAUSES_S: Final = (0.5, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who commits, and the epoch that it holds of the checkpoint directory."""
+
+    directory: Path
+    incarnation: Incarnation
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """What all ranks have saved of a step; ``stall_s`` is the longest that their steps waited."""
+
+    step: int
+    receipts: tuple[Receipt, ...]
+    stall_s: float | None = None
+
+
+class Commits:
+    """Reports CheckpointCommitted, SaveFailed or Superseded by ``emit``.
+
+    ``on_end`` hears of each save before that, with None when it was not committed.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        emit: Callable[[Event], None],
+        on_end: Callable[[Save | None], None],
+    ) -> None:
+        self._claim = claim
+        self._emit = emit
+        self._on_end = on_end
+        self._steps: dict[asyncio.Task[None], int] = {}
+        self._hanging: set[int] = set()
+        self._disowned = False
+        self._newest_step = -1
+        self._committed = asyncio.Event()
+
+    def add(self, save: Save) -> None:
+        """Begin the commit of a complete save."""
+        task = asyncio.create_task(self._commit(save))
+        self._steps[task] = save.step
+        task.add_done_callback(self._steps.pop)
+
+    def disown(self) -> None:
+        """A later generation takes the directory over, and makes these commits if they can be made.
+
+        One that fails from now on is no failure of the run; one that succeeds is still a fact.
+        """
+        self._disowned = True
+
+    async def made(self, step: int, limit_s: float) -> bool:
+        """Wait for the commit of a step; False when it took too long."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._newest_step != step:
+                    self._committed.clear()
+                    await self._committed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def settle(self) -> None:
+        """Wait for the commits under way, but not for ever: the next attempt can make them too.
+
+        One that hangs is told as a failed save, since nobody knows whether it will succeed.
+        """
+        if not self._steps or self._disowned:
+            return
+        await asyncio.wait(tuple(self._steps), timeout=SETTLE_LIMIT_S)
+        if self._disowned:
+            return
+        for step in set(self._steps.values()) - self._hanging:
+            self._hanging.add(step)
+            reason = f"its commit has not come to an end in {SETTLE_LIMIT_S:.0f} s"
+            self._emit(SaveFailed(step=step, reason=reason, errno=errno.ETIMEDOUT))
+
+    async def _commit(self, save: Save) -> None:
+        try:
+            await self._commit_patiently(save)
+        except (Fenced, SaveIncomplete, OSError) as error:
+            self._failed(save.step, error)
+            return
+        if not self._disowned:
+            self._newest_step = save.step
+            self._committed.set()
+            self._on_end(save)
+        slowest = max(save.receipts, key=lambda receipt: receipt.seconds)
+        self._emit(
+            CheckpointCommitted(
+                step=save.step,
+                generation=self._claim.incarnation.generation,
+                bytes=sum(receipt.payload_bytes for receipt in save.receipts),
+                seconds=slowest.seconds,
+                slowest_rank=slowest.rank,
+                stall_s=save.stall_s,
+            )
+        )
+
+    def _failed(self, step: int, error: Fenced | SaveIncomplete | OSError) -> None:
+        if self._disowned:
+            _log.info("an older generation's commit of step %d has ended: %s", step, error)
+        elif isinstance(error, Fenced):
+            self._emit(Superseded(reason=str(error)))
+        else:
+            _log.error("checkpoint of step %d is not committed: %s", step, error)
+            self._on_end(None)
+            number = error.errno if isinstance(error, OSError) else None
+            self._emit(SaveFailed(step=step, reason=str(error), errno=number))
+
+    async def _commit_patiently(self, save: Save) -> None:
+        """A file system that hiccups gets a few more chances."""
+        claim = self._claim
+        writer, epoch = claim.incarnation, claim.epoch
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                await asyncio.to_thread(
+                    commit, claim.directory, save.step, writer, epoch, save.receipts, {}
+                )
+            except OSError as error:
+                if pause_s is None:
+                    raise
+                _log.warning("checkpoint of step %d: %s; trying again", save.step, error)
+                await asyncio.sleep(pause_s)
+            else:
+                return
