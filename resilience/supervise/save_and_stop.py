@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..config import RunConfig
@@ -73,16 +73,48 @@ async def save_and_stop(
 async def _save_itself(
     config: RunConfig, deadline: Callable[[], Deadline], ranks: Ranks
 ) -> tuple[int, ...]:
-    """Wait for a file of a program that saves by itself, or its end; the ranks that are left."""
-    before = await asyncio.to_thread(saved_files, config)
+    """Wait for the files of a program that saves by itself, or its end; the ranks that are left.
+
+    Ranks may each write a file of their own, so the first that is new says little: all has come
+    when nothing has changed for a while.
+    """
+    files = _OwnFiles(config)
+    before = seen = await files.look(min(_TURN_S, deadline().left_s(time.time())))
     ranks.terminate()
     ranks.let_end()
-    generation = ranks.generation
+    generation, changed = ranks.generation, time.monotonic()
     while deadline().left_s(time.time()) > 0 and ranks.generation == generation and ranks.alive:
-        await asyncio.sleep(min(_TURN_S, deadline().left_s(time.time())))
-        if config.checkpoint.done and await asyncio.to_thread(saved_files, config) != before:
+        turn_s = min(_TURN_S, deadline().left_s(time.time()))
+        await asyncio.sleep(turn_s)
+        if config.checkpoint.done is None or (now := await files.look(turn_s)) is None:
+            continue
+        if before is None:
+            before = seen = now
+        if now != seen:
+            seen, changed = now, time.monotonic()
+        if seen != before and time.monotonic() - changed > _LINGER_S:
             break
     return tuple(sorted(ranks.alive))
+
+
+class _OwnFiles:
+    """What a program has saved, on a file system that may not answer: asked once until it does."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._asking: asyncio.Task[Mapping[str, int]] | None = None
+
+    async def look(self, limit_s: float) -> Mapping[str, int] | None:
+        """None when it is not known."""
+        if self._asking is None:
+            self._asking = asyncio.create_task(asyncio.to_thread(saved_files, self._config))
+        if not (await asyncio.wait({self._asking}, timeout=limit_s))[0]:
+            return None
+        asked, self._asking = self._asking, None
+        try:
+            return asked.result()
+        except OSError:
+            return None
 
 
 async def _order_stop(
