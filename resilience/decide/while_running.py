@@ -237,7 +237,7 @@ def checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
 
 def checkpoint_drilled(state: State, event: CheckpointDrilled) -> Decision:
     """Nobody has restored from it, so nobody has to stop for it."""
-    if not event.damage or state.phase not in RANKS_ALIVE:
+    if not event.damage or state.phase in (Phase.NEW, Phase.ENDED):
         return state, ()
     return state, (SetCheckpointAside(step=event.step, reason=event.damage),)
 

@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .result import NodeReport, ReportDamaged
 
-
-def read_reports(out_dir: Path, nodes: Iterable[str]) -> dict[str, NodeReport | None]:
-    """Each node's report; None where there is none that can be read and is that node's own."""
-    return {node: _read(out_dir / f"{node}.json", node) for node in nodes}
+Stamp = tuple[int, int]  # of a file: another one is there once it differs
+_NONE: Mapping[str, Stamp] = {}
 
 
-def _read(path: Path, node: str) -> NodeReport | None:
+def read_reports(
+    out_dir: Path, nodes: Iterable[str], known: Mapping[str, Stamp] = _NONE
+) -> dict[str, NodeReport | None]:
+    """Each node's report; None where there is none that can be read and is that node's own.
+
+    One whose stamp is ``known`` is an answer to an earlier question, and counts for none.
+    """
+    return {node: _read(_path(out_dir, node), node, known.get(node)) for node in nodes}
+
+
+def stamps(out_dir: Path, nodes: Iterable[str]) -> dict[str, Stamp]:
+    """Of the reports that are there before a question is asked. Raises OSError."""
+    found = {}
+    for node in nodes:
+        try:
+            found[node] = _stamp(_path(out_dir, node).stat())
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _path(out_dir: Path, node: str) -> Path:
+    return out_dir / f"{node}.json"
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_mtime_ns, status.st_ino
+
+
+def _read(path: Path, node: str, known: Stamp | None) -> NodeReport | None:
     try:
-        report = NodeReport.from_json(json.loads(path.read_bytes()))
+        with path.open("rb") as file:
+            if _stamp(os.fstat(file.fileno())) == known:
+                return None
+            report = NodeReport.from_json(json.load(file))
     except (OSError, ValueError, ReportDamaged):
         return None
     return report if report.node == node else None

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..config import RunConfig
 from ..decide.events import NodesExamined, NodesProbed, PreflightFinished
-from ..health.collect import read_reports
+from ..health.collect import read_reports, stamps
 from ..health.compare import compare
 from ..health.preflight import ACTIVE_BUDGET_S, ACTIVE_NODES
 from ..health.requalify import nodes_to_test, record_releases
@@ -47,9 +47,10 @@ async def run_preflight(
     reports = await _examine(config, cluster, nodes, tested, out_dir)
     if again := unclear_nodes(reports):
         _log.info("%s: unclear, asked once more", ", ".join(again))
-        reports |= await _examine(
+        second = await _examine(
             config, cluster, again, tuple(node for node in again if node in tested), out_dir
         )
+        reports |= {node: report for node, report in second.items() if report is not None}
     compared = compare(reports)
     await asyncio.to_thread(record_releases, config.run_id, compared)
     judgement = judge(compared, config.health.on_unknown)
@@ -78,8 +79,9 @@ async def last_look(
     """The cheap checks once more, after the ranks have ended."""
     out_dir = RunFolder(config.run_dir).watch(allocation.attempt)
     program = ("relight.resilience.health.watch", str(config.run_dir), str(out_dir), "0")
+    known = await asyncio.to_thread(stamps, out_dir, nodes)
     await _step(cluster, "last-look", nodes, program, {}, out_dir, LAST_LOOK_S)
-    judgement = judge_running(await asyncio.to_thread(read_reports, out_dir, nodes))
+    judgement = judge_running(await asyncio.to_thread(read_reports, out_dir, nodes, known))
     return NodesExamined(bad=dict(judgement.bad), warnings=judgement.warnings)
 
 
@@ -98,8 +100,9 @@ async def _examine(
     )
     env = {ACTIVE_NODES: ",".join(tested)}
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if tested else 0.0) + _LAUNCH_S
+    known = await asyncio.to_thread(stamps, out_dir, nodes)
     await _step(cluster, "preflight", nodes, program, env, out_dir, limit_s)
-    return await asyncio.to_thread(read_reports, out_dir, nodes)
+    return await asyncio.to_thread(read_reports, out_dir, nodes, known)
 
 
 async def _step(
@@ -112,7 +115,7 @@ async def _step(
     limit_s: float,
 ) -> None:
     """A module on each node, until it has ended everywhere or the time is over."""
-    out_dir.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(out_dir.mkdir, parents=True, exist_ok=True)
     request = StepRequest(
         name=name,
         nodes=nodes,

@@ -120,6 +120,14 @@ def test_a_suspect_is_put_to_work(
     assert event.answered == (() if failed else ("n2",))
 
 
+def test_a_report_of_an_earlier_question_is_no_answer(run_config: RunConfig) -> None:
+    out_dir = RunFolder(run_config.run_dir).attempt("7.0") / "tests"
+    write_report(out_dir, report("n2", Outcome.FAIL_NODE))
+    cluster = Nodes(out_dir, lambda _node, _step: None)
+    event = asyncio.run(asking.put_to_work(run_config, cast(Cluster, cluster), ALLOCATION, ("n2",)))
+    assert (dict(event.failed), event.answered) == ({}, ("n2",))
+
+
 class CutOff:
     """Steps start on some nodes only; the scheduler says what it thinks of all."""
 

@@ -44,10 +44,13 @@ class Quiet:
 
     def __init__(self) -> None:
         self.steps: list[StepRequest] = []
+        self.last_look: Callable[[], None] = lambda: None
 
     def step_command(self, request: StepRequest) -> Command:
         self.steps.append(request)
         once = request.argv[-1] == "0"
+        if once:
+            self.last_look()
         return Command(("true",) if once else ("sleep", "300"), os.environ)
 
 
@@ -154,8 +157,14 @@ def test_the_last_look_is_kept(
 ) -> None:
     monkeypatch.setenv("SLURM_CLUSTER_NAME", "mini")
     monkeypatch.setenv("RELIGHT_LEDGER", str(tmp_path / "ledger"))
-    for node in NODES:
-        watched.report(node, Answer.FAIL_NODE if node == "n5" else Answer.PASS)
+    watched.report("n4", Answer.FAIL_NODE)  # it was seen earlier, and says nothing now
+
+    def last_look() -> None:
+        for node in NODES:
+            if node != "n4":
+                watched.report(node, Answer.FAIL_NODE if node == "n5" else Answer.PASS)
+
+    watched.cluster.last_look = last_look
     order = Finish(outcome=Outcome.FAILED, exit_code=1, cause="x", reason="x")
     events = asyncio.run(watched.watch.after(order, State(nodes=NODES)))
     assert events == [NodesExamined(bad={"n5": "infiniband: seen"})]

@@ -413,6 +413,12 @@ def test_a_checkpoint_that_a_drill_finds_damaged_is_set_aside_and_the_ranks_go_o
     assert state.phase is Phase.RUNNING
     for ignored in ([*RUNNING, CheckpointDrilled(step=9)], [damaged]):
         assert tell(ignored)[1] == ()
+    between = [*RUNNING, stop(StopCause.HELD), RanksStopped(generation=1), damaged]
+    state, actions = tell(between)
+    assert (state.phase, only(actions)) == (
+        Phase.MOVING,
+        SetCheckpointAside(step=9, reason="block 3"),
+    )
 
 
 def test_a_checkpoint_that_only_one_node_cannot_read_stays_and_the_node_is_asked() -> None:
