@@ -52,7 +52,8 @@ def _one_authority(state: State, after: State, actions: tuple[Action, ...]) -> N
             assert after.phase is Phase.STARTING
         if isinstance(way, RequestAllocation):
             assert after.phase is (Phase.STOPPING if way.early else Phase.MOVING)
-            assert state.arranged is None, "asked for twice"
+            known = set(state.avoided) if state.arranged is not None else set()
+            assert state.arranged is None or set(way.exclude) - known, "asked for twice"
             assert not way.early or not state.asked
 
 

@@ -27,16 +27,19 @@ def ask_early(state: State, policy: Policy, now: float) -> Decision:
     """Before an end of the allocation that is known, a successor is sent at once.
 
     Ranks that save until they are killed would leave no time for it, and the run would not go on.
+    One is enough, however often the reason to stop changes.
     """
     stop = state.stop
     if stop is None or stop.cause not in (StopCause.TIME_LIMIT, StopCause.PREEMPTED):
+        return state, ()
+    if state.asked or state.arranged is not None:
         return state, ()
     spent = out_of_budget(charge_attempt(state), policy, now)
     if policy.script or policy.restart not in ("auto", "successor") or spent is not None:
         return state, ()
     reason = f"before the ranks stop: {stop.cause.value}"
     order = RequestAllocation(exclude=to_avoid(state), reason=reason, early=True)
-    return replace(state, asked=True), (order,)
+    return replace(state, asked=True, avoided=order.exclude), (order,)
 
 
 def allocation_refused(
@@ -48,6 +51,8 @@ def allocation_refused(
     reason = f"no new allocation: {event.reason}"
     if state.stop is not None and state.stop.cause is StopCause.CANCELLED:
         return finish(state, Outcome.CANCELLED, EXIT_STOP, state.stop.cause.value, reason)
+    if state.arranged is not None:  # it only may start on nodes that had to be left
+        return restarting(state, state.arranged)
     stayed = stay(state, policy, now, reason)
     if stayed is not None:
         return stayed

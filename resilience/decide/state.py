@@ -97,6 +97,7 @@ class State:
     stop: Stop | None = None
     asked: bool = False  # for a successor, before the ranks have stopped; no answer yet
     arranged: AllocationArranged | None = None
+    avoided: tuple[str, ...] = ()  # the nodes that the last request for an allocation named
     fault: Fault | None = None
     unsaved: Unsaved | None = None  # until that step or a later one is saved
     alike: int = 0  # ranks that have said what proves the fault

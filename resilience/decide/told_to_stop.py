@@ -34,7 +34,7 @@ def stop_requested(state: State, event: StopRequested, policy: Policy, now: floa
         reason = f"nothing to save yet; {stop.evidence}"
         return replace(state, phase=Phase.STOPPING), (StopRanks(reason=reason),)
     if state.phase is Phase.STOPPING:
-        return state, ()
+        return ask_early(state, policy, now)
     return leave(state, policy, now)
 
 

@@ -117,10 +117,14 @@ def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
         return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)
     if state.arranged is not None:
         return restarting(state, state.arranged)
-    moving = replace(state, phase=Phase.MOVING)
     if state.asked:  # the answer is on its way
-        return moving, ()
-    return moving, (RequestAllocation(exclude=to_avoid(state), reason=reason),)
+        return replace(state, phase=Phase.MOVING), ()
+    return _ask(state, reason)
+
+
+def _ask(state: State, reason: str) -> Decision:
+    order = RequestAllocation(exclude=to_avoid(state), reason=reason)
+    return replace(state, phase=Phase.MOVING, avoided=order.exclude), (order,)
 
 
 def to_avoid(state: State) -> tuple[str, ...]:
@@ -130,7 +134,11 @@ def to_avoid(state: State) -> tuple[str, ...]:
 
 
 def restarting(state: State, arranged: AllocationArranged) -> Decision:
-    """This attempt ends, and the run goes on in the next."""
+    """This attempt ends, and the run goes on in the next, which first hears of more bad nodes."""
+    if more := sorted(set(to_avoid(state)) - set(state.avoided)):
+        return _ask(
+            state, f"job {arranged.job_id} was sent before {', '.join(more)} had to be left"
+        )
     reason = f"goes on as job {arranged.job_id} ({arranged.mode})"
     return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)
 

@@ -136,6 +136,8 @@ class Cluster(Protocol):
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         """Arrange that the run goes on elsewhere once this attempt has ended, at most once.
 
+        What is arranged already only hears of the nodes to avoid.
+
         ``mode`` is ``auto``, ``successor`` or ``requeue``.
 
         Raises:

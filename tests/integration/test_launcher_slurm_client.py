@@ -362,7 +362,20 @@ def test_successor(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
 
 
 def test_at_most_once(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
-    assert cluster.new_allocation([], "auto") is cluster.new_allocation(["n1"], "auto")
+    first = cluster.new_allocation([], "auto")
+    healthy.answer("scontrol", job_text(ExcNodeList="n1"))
+    assert cluster.new_allocation(["n1"], "auto") is first
+    assert len(healthy.calls("sbatch")) == 1
+    updates = [call for call in healthy.calls("scontrol") if call[0] == "update"]
+    assert updates[1:] == [["update", "JobId=99", "ExcNodeList=n1"]]
+
+
+def test_what_is_arranged_stands_when_it_cannot_hear_of_more_nodes(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    first = cluster.new_allocation([], "auto")
+    healthy.answer("scontrol", err="slurm_load_jobs error: Invalid job id specified", code=1)
+    assert cluster.new_allocation(["n1"], "auto") is first
     assert len(healthy.calls("sbatch")) == 1
 
 

@@ -187,7 +187,8 @@ def test_a_guilty_node_is_remembered_when_the_job_is_preempted_too() -> None:
     story.run()
     failed = RankExited(generation=1, rank=0, node="n1", code=1, tail=("gpu",))
     preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
-    story.tell(failed, preempted, RanksStopped(generation=1))
+    arranged = AllocationArranged(mode="successor", job_id="8")
+    story.tell(failed, preempted, arranged, RanksStopped(generation=1))
     move = story.last[-1]
     assert isinstance(move, RequestAllocation)
     assert move.exclude == ("n1",)

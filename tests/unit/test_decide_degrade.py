@@ -199,11 +199,16 @@ def test_a_spare_that_turns_bad_is_left_at_once(policy: Policy) -> None:
 def test_a_preemption_beats_it_and_the_next_allocation_avoids_the_node() -> None:
     preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
     state, actions = tell(*RUNNING, bad(), preempted)
-    assert (actions, state.stop is not None and state.stop.cause) == ((), StopCause.PREEMPTED)
-    _, actions = step(state, STOPPED, POLICY, 0.0)
-    assert [type(action) for action in actions] == [ExcludeNode, RequestAllocation]
-    assert isinstance(actions[1], RequestAllocation)
-    assert actions[1].exclude == ("n2",)
+    assert state.stop is not None
+    assert state.stop.cause is StopCause.PREEMPTED
+    (order,) = actions
+    assert isinstance(order, RequestAllocation)
+    assert (order.early, order.exclude) == (True, ())
+    state, actions = step(state, STOPPED, POLICY, 0.0)
+    assert (state.phase, [type(action) for action in actions]) == (Phase.MOVING, [ExcludeNode])
+    _, (update,) = step(state, AllocationArranged(mode="successor", job_id="8"), POLICY, 0.0)
+    assert isinstance(update, RequestAllocation)
+    assert update.exclude == ("n2",)
 
 
 def test_ranks_that_agree_on_no_step_go_on() -> None:

@@ -19,6 +19,7 @@ from relight.resilience.decide.events import (
     AllocationRefused,
     AttemptStarted,
     Event,
+    NodesRejected,
     RankExited,
     RanksStarted,
     RanksStopped,
@@ -69,6 +70,36 @@ def test_the_successor_is_asked_for_while_the_ranks_save(cause: StopCause) -> No
     _, actions = tell((STOPPED,), state)
     assert end_of(actions).outcome is Outcome.RESTARTING
     assert "job 8" in end_of(actions).reason
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        StopRequested(cause=StopCause.SIGNALLED, kill_at=None, evidence="USR1"),
+        StopRequested(cause=StopCause.UNKNOWN, kill_at=None, evidence="nobody said why"),
+        RankExited(generation=1, rank=0, node="n1", code=1),
+    ],
+)
+def test_it_is_asked_for_as_soon_as_the_end_is_known(first: Event) -> None:
+    state, actions = tell((BEGIN, STARTED, first, told(StopCause.PREEMPTED)))
+    (order,) = actions
+    assert isinstance(order, RequestAllocation)
+    assert order.early
+    assert (state.phase, state.asked) == (Phase.STOPPING, True)
+
+
+@pytest.mark.parametrize("answers", [(), (ARRANGED,)])
+def test_one_successor_is_enough(answers: tuple[Event, ...]) -> None:
+    state, actions = tell((*STORY, *answers, told(StopCause.PREEMPTED)))
+    assert actions == ()
+    assert state.stop is not None
+    assert state.stop.cause is StopCause.PREEMPTED
+
+
+def test_after_a_refusal_another_reason_asks_again() -> None:
+    no = AllocationRefused(reason="no successor")
+    _, actions = tell((*STORY, no, told(StopCause.PREEMPTED)))
+    assert [type(action) for action in actions] == [RequestAllocation]
 
 
 def test_ranks_that_are_faster_than_the_scheduler_wait_for_its_answer() -> None:
@@ -129,3 +160,33 @@ def test_a_scheduler_that_says_nothing_leaves_the_way_open() -> None:
     silent = AllocationRefused(reason="no answer", transient=True)
     _, actions = tell((*STORY, STOPPED, silent))
     assert end_of(actions).outcome is Outcome.INTERRUPTED
+
+
+BAD = NodesRejected(bad={"n2": "its fan is loud"})
+
+
+@pytest.mark.parametrize(
+    "story",
+    [(ARRANGED, BAD, STOPPED), (BAD, ARRANGED, STOPPED), (BAD, STOPPED, ARRANGED)],
+    ids=["after the answer", "before it", "the ranks were faster"],
+)
+@pytest.mark.parametrize(
+    "answer", [ARRANGED, AllocationRefused(reason="no answer", transient=True)], ids=["yes", "no"]
+)
+def test_the_successor_hears_of_a_node_that_was_found_bad_since(
+    story: tuple[Event, ...], answer: Event
+) -> None:
+    state, (order,) = tell((*STORY, *story))
+    assert isinstance(order, RequestAllocation)
+    assert (order.early, order.exclude) == (False, ("n2",))
+    assert "n2" in order.reason
+    _, actions = tell((answer,), state)
+    assert end_of(actions).outcome is Outcome.RESTARTING
+    assert "job 8" in end_of(actions).reason
+
+
+def test_a_cancel_takes_back_what_is_told_of_more_nodes() -> None:
+    state, _ = tell((*STORY, ARRANGED, BAD, STOPPED))
+    _, actions = tell((told(StopCause.CANCELLED), ARRANGED), state)
+    assert [type(action) for action in actions] == [Withdraw, Finish]
+    assert end_of(actions).outcome is Outcome.CANCELLED

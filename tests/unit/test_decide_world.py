@@ -61,6 +61,7 @@ class World:
         self.nodes = 0
         self.attempts = 0
         self.outcomes: list[Outcome] = []
+        self.saved_in = ("", 0)
         self.queue: list[Event] = [self.allocation()]
 
     def allocation(self) -> AttemptStarted:
@@ -130,7 +131,7 @@ class World:
         """What comes by itself; None when nothing will come any more."""
         generation = self.state.generation
         match self.state.phase:
-            case Phase.RUNNING if self.progress and self.random.random() < 0.5:
+            case Phase.RUNNING if self.saves_now():
                 newer = self.state.committed_step + 1
                 return CheckpointCommitted(step=newer, generation=generation)
             case Phase.RUNNING:
@@ -141,6 +142,14 @@ class World:
                 return None
             case phase:
                 raise AssertionError(f"{phase}: an order was not given")
+
+    def saves_now(self) -> bool:
+        """At most once a generation: a run without any trouble would do its steps for ever."""
+        running = (self.state.attempt, self.state.generation)
+        if not self.progress or running == self.saved_in or self.random.random() < 0.5:
+            return False
+        self.saved_in = running
+        return True
 
     def trouble(self) -> Event:
         generation, node = self.state.generation, self.state.active[0]

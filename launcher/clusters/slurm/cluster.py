@@ -131,8 +131,10 @@ class SlurmCluster:
         return frozenset(allocation.nodes) - set(job.nodes) if ours and job.nodes else frozenset()
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
-        if self._restart is None:
-            self._restart = self._taken_over()
+        if self._restart is not None:  # more nodes had to be left since
+            self._rearrangement().avoid(self._restart, exclude)
+            return self._restart
+        self._restart = self._taken_over()
         if self._restart is None:
             try:
                 self._restart = self._rearrangement().arrange(exclude, mode)

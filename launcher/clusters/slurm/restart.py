@@ -67,6 +67,15 @@ class Rearrangement:
             _log.warning("no successor (%s): requeueing this job instead", refusal)
             return self._requeue(avoided)
 
+    def avoid(self, restart: Restart, exclude: Sequence[str]) -> None:
+        """Excludes more nodes from what is arranged already, which stands whether it can or not."""
+        try:
+            job = self.client.job(self.job_id)
+            avoided = [node for node in self._feasible(exclude, job) if node not in job.required]
+            self._exclude(restart.job_id, avoided)
+        except RelightError as error:
+            _log.error("job %s may start on %s: %s", restart.job_id, ", ".join(exclude), error)
+
     def _successor(self, exclude: Sequence[str], job: JobFacts) -> Restart:
         if job.requeue and not self._is_ours_to_restart():
             return self._after_requeue(exclude)  # Slurm was faster
@@ -122,24 +131,24 @@ class Rearrangement:
     def _after_requeue(self, exclude: Sequence[str]) -> Restart:
         """The restart is certain by now: what goes wrong here must not make an error of it."""
         try:
-            self._exclude(exclude)
+            self._exclude(self.job_id, exclude)
         except RelightError as error:
             _log.error("the requeued job may start on %s: %s", ", ".join(exclude), error)
         return Restart("requeue", self.job_id)
 
-    def _exclude(self, exclude: Sequence[str]) -> None:
-        """Excludes nodes from the requeued job's next start, and reads the exclusion back."""
+    def _exclude(self, job_id: str, exclude: Sequence[str]) -> None:
+        """Excludes nodes from a waiting job's start, and reads the exclusion back."""
         deadline = time.monotonic() + _REQUEUE_SETTLES_S
         while exclude:
             try:
                 # The value replaces the old one, so it holds every node.
-                self.client.update(self.job_id, "ExcNodeList", ",".join(exclude))
+                self.client.update(job_id, "ExcNodeList", ",".join(exclude))
             except SlurmRefused as refusal:
                 _log.warning("excluding %s: %s", exclude, refusal)
-            if set(exclude) <= set(self.client.job(self.job_id).excluded):
+            if set(exclude) <= set(self.client.job(job_id).excluded):
                 break
             if time.monotonic() > deadline:
-                _log.error("the requeued job may start on %s: Slurm did not exclude them", exclude)
+                _log.error("job %s may start on %s: Slurm did not exclude them", job_id, exclude)
                 break
             time.sleep(0.5)
 
