@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from getpass import getuser
 from pathlib import Path
 from time import time
@@ -21,7 +21,7 @@ from relight.resilience.worker.secret_files import read_secrets
 
 from .clusters.slurm.lookup import SubmissionUnknown
 from .launch_plan import LaunchPlan, Submitter
-from .runs import runs_dir
+from .runs import runs_dir, submitted_job
 from .snapshot import take_snapshot
 from .stored_plan import PLAN_VERSION
 
@@ -87,13 +87,20 @@ def new_run_folder(
         if tree is not None:
             take_snapshot(tree, folder)
         yield folder
-    except SubmissionUnknown:
-        raise
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, SubmissionUnknown) or submitted_job(folder).exists():
+            raise
         shutil.rmtree(root, ignore_errors=True)
         if link.is_symlink():
             link.unlink()
         raise
+
+
+def note_jobs(folder: RunFolder, job_ids: Sequence[str]) -> None:
+    """From now on the folder stays, whatever happens. A full disk costs only the note: the job is
+    found by its name, or by the path of its script."""
+    with suppress(OSError):
+        submitted_job(folder).write_text("".join(f"{job_id}\n" for job_id in job_ids))
 
 
 def _plan_text(plan: LaunchPlan) -> str:

@@ -18,7 +18,7 @@ from ..avoidance import avoidance_of
 from ..clusters.slurm.client import SlurmMissing
 from ..clusters.slurm.sbatch import ask, send
 from ..launch_plan import Submitter, run_name
-from ..run_creation import new_run_folder, submitter, write_user_script
+from ..run_creation import new_run_folder, note_jobs, submitter, write_user_script
 from ..runs import submitted_job
 from ..sbatch_options import SbatchCall, parse_words
 from ..sbatch_plan import (
@@ -96,7 +96,7 @@ def _send(plan: SbatchPlan) -> int:
         write_user_script(folder, plan.user_script)
         id_file = submitted_job(folder)
         try:
-            ended = send(plan.words, folder.script, lambda job_id: _write_id(id_file, job_id))
+            ended = send(plan.words, folder.script, lambda job_id: note_jobs(folder, [job_id]))
         except KeyboardInterrupt:
             if not id_file.exists():
                 raise
@@ -171,10 +171,6 @@ def _show(plan: SbatchPlan) -> None:
     script = plan.launch.folder.script
     click.echo(f"# {shlex.join(['sbatch', *plan.words, str(script)])}")
     click.echo(plan.launch.script, nl=False)
-
-
-def _write_id(path: Path, job_id: str) -> None:
-    path.write_text(job_id + "\n")
 
 
 class _NothingSent(Exception):

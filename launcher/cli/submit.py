@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from ..asked import read_asked
-from ..run_creation import new_run_folder, write_sweep
-from ..runs import submitted_job
+from ..run_creation import new_run_folder, note_jobs, write_sweep
 from .planning import planned
 from .spec_arguments import with_spec
 
@@ -31,10 +30,7 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
         else:
             write_sweep(folder, what.sweep.points, what.sweep.task)
             job_ids = submit_arrays(what.sweep.arrays)
-        submitted_job(folder).write_text("".join(f"{job_id}\n" for job_id in job_ids))
-    if what.waiting is not None:
-        for job_id in job_ids:
-            what.waiting.register(job_id)
+        note_jobs(folder, job_ids)
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     for warning in warnings(asked.spec):
@@ -52,3 +48,6 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
             f"runs {run_id}_0 to {run_id}_{count - 1} are tasks of job {', '.join(job_ids)}; "
             f"`relight status {run_id}` follows them"
         )
+    if what.waiting is not None:
+        for job_id in job_ids:
+            what.waiting.register(job_id)

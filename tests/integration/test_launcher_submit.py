@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,8 +15,8 @@ import pytest
 from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
 from relight.launcher.clusters.slurm.submit import submit
 from relight.launcher.launch_plan import LaunchPlan
-from relight.launcher.run_creation import new_run_folder
-from relight.launcher.runs import find_run
+from relight.launcher.run_creation import new_run_folder, note_jobs
+from relight.launcher.runs import find_run, job_ids
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
@@ -73,3 +78,67 @@ def test_when_no_job_ever_appears_nothing_is_left(fake: Path, launch: LaunchPlan
         send(launch)
     assert times_sent(fake) == 4
     assert not launch.folder.root.exists()
+
+
+def interrupt_sbatch(fake: Path, words: list[str], tmp_path: Path, *, again: bool = False) -> str:
+    """Ctrl-C at ``relight`` while sbatch, which has sent the job, has not answered yet, and while
+    it looks for that job; what is said."""
+    (fake / "sbatch.sleep").write_text("3")
+    (fake / "sbatch.err").unlink()
+    relight = Path(sys.executable).with_name("relight")
+    process = subprocess.Popen([relight, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while not (fake / "sbatch.blocked").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (folder,) = folders(tmp_path)
+    (fake / "squeue.out").write_text(f"43|PENDING|Priority|N/A|{folder}/job.sh\n")
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    assert "looking for a job" in process.stderr.readline()
+    if again:
+        process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    return complaints
+
+
+@pytest.fixture
+def words(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    (tmp_path / "job.yaml").write_text("command: [a]\n")
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    return {"submit": ["submit", "job.yaml"], "sbatch": ["sbatch", "job.sh"]}[request.param]
+
+
+BOTH = pytest.mark.parametrize("words", ["submit", "sbatch"], indirect=True)
+
+
+def folders(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "home" / "runs").iterdir())
+
+
+@BOTH
+def test_an_interrupted_submission_leaves_neither_job_nor_folder(
+    fake: Path, words: list[str], tmp_path: Path
+) -> None:
+    interrupt_sbatch(fake, words, tmp_path)
+    assert "scancel\t43" in (fake / "calls").read_text()
+    assert folders(tmp_path) == []
+
+
+@BOTH
+def test_when_nobody_waits_for_the_search_the_folder_stays(
+    fake: Path, words: list[str], tmp_path: Path
+) -> None:
+    assert "its run folder" in interrupt_sbatch(fake, words, tmp_path, again=True)
+    (folder,) = folders(tmp_path)
+    assert (folder / "job.sh").exists()
+
+
+def test_what_fails_after_the_job_was_sent_leaves_its_folder(
+    fake: Path, launch: LaunchPlan
+) -> None:
+    (fake / "sbatch.1.out").write_text("Submitted batch job 43\n")
+    with suppress(KeyboardInterrupt), new_run_folder(launch, "command: a") as folder:
+        note_jobs(folder, [submit(launch, pauses_s=AT_ONCE)])
+        raise KeyboardInterrupt
+    assert job_ids(find_run("43").folder) == ["43"]

@@ -12,9 +12,18 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from relight.resilience.environ import initial_environment
+from relight.resilience.supervise.cluster import ClusterUnavailable
 
-from .client import NoCluster, SlurmClient, SlurmMissing, finds_no_cluster, is_no_answer, me
-from .lookup import find_sent
+from .client import (
+    NoCluster,
+    SlurmClient,
+    SlurmMissing,
+    SlurmRefused,
+    finds_no_cluster,
+    is_no_answer,
+    me,
+)
+from .lookup import SubmissionUnknown, find_sent
 from .parse import parse_submission
 
 _TRIES: Final = 3
@@ -41,14 +50,12 @@ def send(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> E
         SubmissionUnknown: nobody can say whether there is a job.
     """
     for _ in range(_TRIES):
-        ended, complaint = _run(words, script, on_job)
+        ended, complaint = _run_or_take_back(words, script, on_job)
         if ended.job_id is None and finds_no_cluster(complaint):
             raise NoCluster(["sbatch"])
         if ended.job_id is not None or not is_no_answer(complaint):
             break
-        job_id = find_sent(
-            lambda: _job_of(script), script.parent.name, time.sleep, shown_by=_SHOWN_BY
-        )
+        job_id = _sent(script)
         if job_id:
             on_job(job_id)
             sys.stdout.write(f"Submitted batch job {job_id}\n")
@@ -66,6 +73,39 @@ def ask(words: Sequence[str]) -> tuple[int, str, str]:
     with _started(["sbatch", *words], subprocess.PIPE, subprocess.PIPE) as process:
         output, complaints = (text.decode(errors="replace") for text in process.communicate())
         return process.returncode, output, complaints
+
+
+def _run_or_take_back(
+    words: Sequence[str], script: Path, on_job: Callable[[str], None]
+) -> tuple[Ended, str]:
+    known: list[str] = []
+
+    def hear(job_id: str) -> None:
+        known.append(job_id)
+        on_job(job_id)
+
+    try:
+        return _run(words, script, hear)
+    except KeyboardInterrupt:
+        if not known:
+            _take_back(script)
+        raise
+
+
+def _take_back(script: Path) -> None:
+    try:
+        sys.stderr.write("relight: interrupted: looking for a job that sbatch may have sent\n")
+        if job_id := _sent(script):
+            SlurmClient().cancel([job_id])
+    except (KeyboardInterrupt, SlurmRefused, ClusterUnavailable) as error:
+        raise SubmissionUnknown(
+            f"interrupted, and a job may still be there: `{_SHOWN_BY}` shows it; its run folder "
+            f"{script.parent} stays"
+        ) from error
+
+
+def _sent(script: Path) -> str | None:
+    return find_sent(lambda: _job_of(script), script.parent.name, time.sleep, shown_by=_SHOWN_BY)
 
 
 def _run(words: Sequence[str], script: Path, on_job: Callable[[str], None]) -> tuple[Ended, str]:

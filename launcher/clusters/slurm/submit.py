@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from .client import (
     NoCluster,
     SlurmClient,
     SlurmMissing,
+    SlurmRefused,
     finds_no_cluster,
     is_no_answer,
     me,
@@ -65,9 +68,9 @@ def submit_arrays(arrays: Sequence[tuple[str, LaunchPlan]]) -> list[str]:
     try:
         for name, plan in arrays:
             sent.append(submit(plan, name))
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, must not leave half a sweep behind
         if sent:
-            SlurmClient().cancel(sent)
+            _cancel(sent, arrays[0][1])
         raise
     return sent
 
@@ -104,8 +107,11 @@ def submit(
             answer = str(error).strip()
             if finds_no_cluster(answer):  # here, that is no passing trouble
                 raise NoCluster(["sbatch"]) from error
-            if not is_no_answer(answer):
+            if _was_heard(error) and not is_no_answer(answer):
                 raise SubmissionRefused(_refusal(answer)) from error
+        except BaseException:  # Ctrl-C, or a full disk: sbatch may have sent the job before
+            _take_back(plan, name or plan.config.run_id, pauses_s)
+            raise
         if found := _already_there(plan, name or plan.config.run_id, pauses_s):
             return found
     raise ClusterUnavailable(
@@ -113,9 +119,39 @@ def submit(
     )
 
 
-def _already_there(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> str | None:
-    run_id = plan.config.run_id
+def _was_heard(error: FailedJobError) -> bool:
+    """Whether sbatch lived to say what it said."""
+    ended = error.__cause__
+    return isinstance(ended, subprocess.CalledProcessError) and ended.returncode > 0
 
+
+def _take_back(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> None:
+    try:
+        sys.stderr.write("relight: interrupted: looking for a job that sbatch may have sent\n")
+        job_id = _already_there(plan, name, pauses_s)
+    except KeyboardInterrupt as error:
+        raise _left(plan, "interrupted: nobody looked whether there is a job") from error
+    if job_id is not None:
+        _cancel([job_id], plan)
+
+
+def _cancel(job_ids: Sequence[str], plan: LaunchPlan) -> None:
+    try:
+        SlurmClient().cancel(job_ids)
+    except (KeyboardInterrupt, SlurmRefused, ClusterUnavailable) as error:
+        jobs = ", ".join(job_ids)
+        raise _left(plan, f"job {jobs} may still be there, for it was not cancelled") from error
+
+
+def _left(plan: LaunchPlan, what: str) -> SubmissionUnknown:
+    run_id = plan.config.run_id
+    return SubmissionUnknown(
+        f"{what}; its run folder {plan.folder.root} stays: `relight status {run_id}` and "
+        f"`relight cancel {run_id}` work on it"
+    )
+
+
+def _already_there(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> str | None:
     def look() -> str | None:
         jobs = SlurmClient(pauses_s=()).jobs_named(name, me())
         return jobs[0].job_id.partition("_")[0] if jobs else None  # of an array: all of it
@@ -123,10 +159,7 @@ def _already_there(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> 
     try:
         return find_sent(look, name, time.sleep, pauses_s)
     except SubmissionUnknown as error:
-        raise SubmissionUnknown(
-            f"{error}; its run folder {plan.folder.root} stays: `relight status {run_id}` and "
-            f"`relight cancel {run_id}` work on it"
-        ) from error
+        raise _left(plan, str(error)) from error
 
 
 def _refusal(answer: str) -> str:
