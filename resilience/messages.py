@@ -31,7 +31,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``imported``   modules: for the agent only, which keeps a process with them ready
     ``failed``     nothing: for the agent only, an exception has ended the program
     ``restored``   step: training starts with this step
-    ``restore_failed``  step, reason: the checkpoint is damaged; the program exits
+    ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard; the
+                   program exits
     ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:
                    without what was waiting for others
     ``held``       ask, step: the answer to ``hold``

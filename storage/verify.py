@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .condition import Candidate, examine, steps
-from .errors import CheckpointDamaged, PartsUnfit
-from .layout import MANIFEST, step_dir
+from .errors import CheckpointDamaged, ManifestDamaged, PartsUnfit
+from .layout import MANIFEST, manifest_path, step_dir
 from .manifest import Manifest
 from .parts import misfits
 from .read_shard import Damage, Shard
@@ -80,17 +80,21 @@ def _committed(directory: Path, step: int | None) -> list[Candidate]:
     return [one for one in found if one.condition != "uncommitted"]
 
 
-def verify_shard(directory: Path, step: int, rank: int) -> bool:
-    """Whether one rank's shard of a committed step is whole; reads every byte of it.
+def verify_shard(directory: Path, step: int, file: str | None) -> bool:
+    """Whether a step is committed, and one of its shards is whole; reads every byte of that.
 
-    Raises FormatUnknown for a checkpoint of a later version.
+    `file` is as in `Finding`; with None, or one that is no longer listed, only the manifest counts.
+
+    Raises FormatUnknown for a checkpoint of a later version, OSError when the manifest is there and
+    cannot be read.
     """
-    manifest = examine(directory, step).manifest
-    if manifest is None:
+    try:
+        manifest = Manifest.parse(manifest_path(directory, step).read_bytes())
+    except (FileNotFoundError, ManifestDamaged):
         return False
-    shards = [receipt for receipt in manifest.receipts if receipt.rank == rank]
+    shards = [receipt for receipt in manifest.receipts if receipt.file == file]
     found = (damage for one in shards for damage in _damages(directory, manifest, one, _nobody))
-    return bool(shards) and next(found, None) is None
+    return next(found, None) is None
 
 
 def _findings(

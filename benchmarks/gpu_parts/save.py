@@ -40,7 +40,7 @@ def measure(place: Path) -> list[Row]:
     from relight.resilience.worker.saving import InBackground, Target
     from relight.resilience.worker.world import World
     from relight.storage.commit import claim_epoch, commit_complete
-    from relight.storage.layout import Incarnation
+    from relight.storage.layout import Incarnation, shard_file
     from relight.storage.notes import Notes
     from relight.storage.receipt import Receipt
     from relight.storage.verify import verify_shard
@@ -88,7 +88,7 @@ def measure(place: Path) -> list[Row]:
         saving.close()
     gb = total_bytes / 1e9
     commit_complete(place, claim_epoch(place, incarnation))
-    sound = verify_shard(place, SAVES, 0)
+    sound = verify_shard(place, SAVES, shard_file(incarnation, 0))
     stall_s = statistics.median(stalls)
     return [
         ("state", f"{gb:.2f} GB", str(device)),

@@ -217,6 +217,7 @@ class CheckpointRefused:
     ``sound`` says that others can read what that rank could not.
     """
 
+    generation: int
     step: int
     reason: str
     node: str

@@ -217,7 +217,7 @@ def _progressed(state: State, step_: int) -> State:
 
 
 def checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
-    if state.phase not in RANKS_ALIVE:
+    if state.phase not in RANKS_ALIVE or event.generation != state.generation:
         return state, ()
     if event.sound:
         return _cannot_read(state, event)

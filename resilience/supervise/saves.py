@@ -17,14 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from relight.errors import RelightError
 from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit_complete
 from relight.storage.errors import Fenced, NoValidCheckpoint
 from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
-from relight.storage.verify import verify_shard
 
 from ..config import RunConfig
 from ..decide.events import Event
@@ -188,17 +186,6 @@ class Saves:
         """Wait for the commits of this generation, but not for ever."""
         if self._commits is not None:
             await self._commits.settle()
-
-    async def is_sound(self, step: int, rank: int) -> bool:
-        """Whether a shard that a rank could not read can be read from here."""
-        return await asyncio.to_thread(self._is_sound, step, rank)
-
-    def _is_sound(self, step: int, rank: int) -> bool:
-        try:
-            return verify_shard(self._directory, step, rank)
-        except (OSError, RelightError) as error:
-            _log.warning("checkpoint of step %d cannot be judged: %s", step, error)
-            return True  # what cannot be read at all now is not discarded for ever
 
     def _ended(self, claim: Claim, save: Save | None) -> None:
         if save is None:

@@ -23,7 +23,6 @@ from ..decide.codec import to_json
 from ..decide.events import (
     AttemptStarted,
     CheckpointCommitted,
-    CheckpointRefused,
     Event,
     RankExited,
     RanksStopped,
@@ -48,6 +47,7 @@ from .pace import Pace
 from .ranks import Ranks
 from .rate import Rate
 from .reasons_to_stop import ReasonsToStop
+from .refusals import Refusals, refusal_of
 from .requests import Requests
 from .rules_file import run_rules
 from .saves import Saves
@@ -117,6 +117,9 @@ class Supervisor:
             lambda name: self._on_signal(name, to_supervisor=False),
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
+        self._refusals = Refusals(
+            config.checkpoint.directory, self._emit, lambda: self._ranks.generation
+        )
         self._pace = Pace(config.restart)
         self._lookout = Lookout(config.restart, self._pace, self._ranks, self._emit)
         self._reasons = ReasonsToStop(
@@ -215,6 +218,7 @@ class Supervisor:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._refusals.close()
         await self._ranks.close()
         self._journal.close()
 
@@ -308,26 +312,22 @@ class Supervisor:
                 self._saves.failed()
                 self._emit(self._save_failed(rank, body))
             case "restore_failed":
-                self._spawn(self._judge_refusal(rank, number(body, "step"), body))
+                refusal = refusal_of(body, self._ranks.generation, self._node_of(rank) or "?")
+                self._spawn(self._refusals.judge(refusal))
             case "signalled":
                 self._on_signal(str(body.get("signal")), to_supervisor=False)
 
     def _save_failed(self, rank: int, body: Message) -> SaveFailed:
-        (node,) = self._ranks.nodes_of((rank,)) or (None,)
         errno = body.get("errno")
         return SaveFailed(
             step=number(body, "step"),
             reason=str(body.get("reason")),
-            node=node,
+            node=self._node_of(rank),
             errno=errno if isinstance(errno, int) else None,
         )
 
-    async def _judge_refusal(self, rank: int, step_: int, body: Message) -> None:
-        """A rank could not read its shard: is it the shard, or the rank's node?"""
-        (node,) = self._ranks.nodes_of((rank,)) or ("?",)
-        sound = await self._saves.is_sound(step_, rank)
-        reason = str(body.get("reason"))
-        self._emit(CheckpointRefused(step=step_, reason=reason, node=node, sound=sound))
+    def _node_of(self, rank: int) -> str | None:
+        return next(iter(self._ranks.nodes_of((rank,))), None)
 
     def _on_signal(self, name: str, *, to_supervisor: bool) -> None:
         if self._is_script and not to_supervisor:

@@ -106,7 +106,8 @@ class SupervisedCheckpoints:
             return _read(self._directory, manifest, self._world, needs) if manifest else None
         except (CheckpointDamaged, ManifestDamaged, OSError) as error:
             step = step_of(Path(self._choice or "").parent.name)
-            self._line.send({"type": "restore_failed", "step": step, "reason": str(error)})
+            failed = {"type": "restore_failed", "step": step, "reason": str(error)}
+            self._line.send(failed | {"file": shard_of(error)})
             _tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 
@@ -247,3 +248,8 @@ def _read(
 
 def _tell(world: World, text: str) -> None:
     sys.stderr.write(f"relight: rank {world.rank}: {text}\n")
+
+
+def shard_of(error: RelightError | OSError) -> str | None:
+    """The shard that is damaged, as receipts name it; it may be that of another rank."""
+    return "/".join(Path(error.file).parts[-2:]) if isinstance(error, CheckpointDamaged) else None

@@ -15,7 +15,7 @@ import pytest
 
 from relight.resilience.messages import decode, encode
 from relight.storage.commit import claim_epoch, commit
-from relight.storage.layout import Incarnation, manifest_path, shard_path
+from relight.storage.layout import Incarnation, manifest_path, shard_file, shard_path
 from relight.storage.receipt import Receipt
 
 # Each step is announced, and ends when the test sends a line.
@@ -226,5 +226,6 @@ def test_reports_a_damaged_checkpoint(agent: PretendedAgent) -> None:
     shard = shard_path(agent.directory, 2, FIRST, 0)
     shard.write_bytes(bytes(shard.stat().st_size))
     agent.start(restore=chosen, generation=2)
-    assert agent.next_of("restore_failed")["step"] == 2
+    failed = agent.next_of("restore_failed")
+    assert (failed["step"], failed["file"]) == (2, shard_file(FIRST, 0))
     assert agent.ending() == (1, "")

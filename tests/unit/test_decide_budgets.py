@@ -289,7 +289,9 @@ def test_damaged_checkpoints_are_free_but_not_for_ever() -> None:
     for turn in range(4):
         story.run()
         generation = story.state.generation
-        refused = CheckpointRefused(step=9 - turn, reason="block 3", node="n1")
+        refused = CheckpointRefused(
+            generation=generation, step=9 - turn, reason="block 3", node="n1"
+        )
         story.tell(refused, RanksStopped(generation=generation))
     end = story.last[-1]
     assert isinstance(end, Finish)

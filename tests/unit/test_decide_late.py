@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from promises import step
 
@@ -47,7 +49,7 @@ LOST = RankLost(generation=1, rank=1, node="n2", detail="silent")
 HUNG = RanksHung(generation=1, ranks=(1,), nodes=("n2",), detail="no step")
 STOPPED = RanksStopped(generation=1)
 PROBED = NodesProbed(answered=(), silent={"n2": "no answer"})
-REFUSED = CheckpointRefused(step=9, reason="block 3", node="n1")
+REFUSED = CheckpointRefused(generation=1, step=9, reason="block 3", node="n1")
 PREEMPTED = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
 REQUEUED = StopRequested(cause=StopCause.REQUEUED, kill_at=9.0, evidence="x")
 NO_PLACE = AllocationRefused(reason="no")
@@ -123,6 +125,13 @@ def test_a_stop_that_comes_while_ranks_are_stopped_is_remembered() -> None:
 def test_a_checkpoint_refused_while_ranks_are_stopped_is_set_aside_all_the_same() -> None:
     _, actions = after((*RUNNING, CRASHED, REFUSED))
     assert [type(action) for action in actions] == [SetCheckpointAside]
+
+
+def test_a_refusal_by_an_earlier_generation_says_nothing_of_this_one() -> None:
+    for sound in (False, True):
+        story = (*RUNNING, CRASHED, STOPPED, replace(REFUSED, sound=sound))
+        state, actions = after(story)
+        assert (state.phase, state.generation, actions) == (Phase.STARTING, 2, ())
 
 
 def test_a_rank_that_asks_for_a_restart_by_itself_has_failed() -> None:

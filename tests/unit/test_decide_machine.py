@@ -399,7 +399,9 @@ def test_a_rank_that_crashes_while_saving_ends_the_others() -> None:
 
 
 def test_a_damaged_checkpoint_is_set_aside_by_all_ranks_together_and_is_free() -> None:
-    state, actions = tell([*RUNNING, CheckpointRefused(step=9, reason="block 3", node="n1")])
+    state, actions = tell(
+        [*RUNNING, CheckpointRefused(generation=1, step=9, reason="block 3", node="n1")]
+    )
     assert [type(action) for action in actions] == [SetCheckpointAside, StopRanks]
     state, actions = tell([RanksStopped(generation=1)], state=state)
     assert isinstance(only(actions), StartRanks)
@@ -422,7 +424,7 @@ def test_a_checkpoint_that_a_drill_finds_damaged_is_set_aside_and_the_ranks_go_o
 
 
 def test_a_checkpoint_that_only_one_node_cannot_read_stays_and_the_node_is_asked() -> None:
-    refused = CheckpointRefused(step=9, reason="ESTALE", node="n2", sound=True)
+    refused = CheckpointRefused(generation=1, step=9, reason="ESTALE", node="n2", sound=True)
     state, actions = tell([*RUNNING, refused])
     assert isinstance(only(actions), StopRanks)
     _, again = tell([refused], state=state)

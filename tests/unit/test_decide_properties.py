@@ -122,6 +122,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(CheckpointCommitted, step=st.integers(0, 9), generation=generations),
     st.builds(
         CheckpointRefused,
+        generation=generations,
         step=st.integers(0, 9),
         reason=st.just("x"),
         node=nodes,

@@ -159,7 +159,7 @@ class World:
             RankExited(generation=generation, rank=0, node=node, code=75),
             RankLost(generation=generation, rank=0, node=node, detail="x"),
             RanksHung(generation=generation, ranks=(0,), nodes=(node,), detail="x"),
-            CheckpointRefused(step=0, reason="x", node="n1"),
+            CheckpointRefused(generation=generation, step=0, reason="x", node="n1"),
             RanksLingered(generation=generation, ranks=(0,), detail="x"),
             NodeDegraded(node=node, evidence="x", can_save=True),
             NodeDegraded(node=node, evidence="x", can_save=False),
