@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,8 +15,10 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient, SlurmRefused
-from .queue import queued_jobs
+from .clusters.slurm.parse import JobState
+from .queue import queued_jobs, whole_ids
 from .runs import StoredRun, job_ids
+from .sweep_tasks import verdict_of
 
 _WAIT_S: Final = 60.0
 _TICK_S: Final = 0.5
@@ -40,13 +43,13 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
     Raises:
         ClusterUnavailable: Slurm does not answer; the mark stays, so the run will not go on.
     """
-    before = read_verdict(run.folder)
+    before = verdict_of(run)
     if before is None:  # with one, nothing of the run would start again
-        run.folder.cancelled.touch(mode=0o600)
-        for task in run.folder.root.glob("tasks/*") if run.is_sweep else ():
-            RunFolder(task).cancelled.touch(mode=0o600)
+        tasks = (RunFolder(task) for task in run.folder.root.glob("tasks/*"))
+        for folder in (run.folder, *(task for task in tasks if read_verdict(task) is None)):
+            folder.cancelled.touch(mode=0o600)
     jobs, ended = _end_local(run, wait_s) if run.plan.cluster == "local" else _end_jobs(run, wait_s)
-    if ended and read_verdict(run.folder) is None:
+    if ended and verdict_of(run) is None:
         order = Finish(
             outcome=Outcome.CANCELLED,
             exit_code=EXIT_STOP,
@@ -73,16 +76,21 @@ def _end_jobs(run: StoredRun, wait_s: float) -> tuple[list[str], bool]:
     cancelled: dict[str, None] = {}
     while True:
         jobs = queued_jobs(run, client)
-        fresh = [job.job_id for job in jobs if job.job_id not in cancelled]
-        if fresh:
-            try:
-                client.cancel(fresh)
-            except SlurmRefused as refusal:
-                if "Invalid job id" not in refusal.answer:  # it has just ended
-                    raise ClusterUnavailable(f"jobs {fresh} are not cancelled: {refusal}") from None
-            cancelled |= dict.fromkeys(fresh)
         if not jobs:
             return list(cancelled), True
+        left = whole_ids(run, [job for job in jobs if job.state is not JobState.COMPLETING])
+        if left:
+            _cancel(left, client)
+            cancelled |= dict.fromkeys(left)
         if time.monotonic() > deadline:
             return list(cancelled), False
         time.sleep(_TICK_S)
+
+
+def _cancel(ids: Sequence[str], client: SlurmClient) -> None:
+    """Of several, one may have just ended; what the queue shows next is cancelled again."""
+    try:
+        client.cancel(ids)
+    except SlurmRefused as refusal:
+        if "Invalid job id" not in refusal.answer:
+            raise ClusterUnavailable(f"jobs {ids} are not cancelled: {refusal}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from relight.errors import RelightError
@@ -50,43 +50,59 @@ def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:
         return client.jobs_named(run.run_id, me())
     ids = job_ids(run.folder)
     if ids:
-        return client.job_in_queue(ids[0])
+        return belonging(run, client.job_in_queue(ids[0]))
     return client.jobs_of_script(run.folder.script, me())  # sbatch got no answer
 
 
 def belonging(run: StoredRun, jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
-    """The jobs of a run among those of its user: by their ids, or by the script that was sent."""
+    """The jobs of a run among those of its user: by their ids, or by the script that was sent.
+
+    A task of an array has its own id here, though squeue lists it with others.
+    """
     ids = job_ids(run.folder)
+    found = ((job, _known_as(job.job_id, ids)) for job in jobs)
+    return [
+        replace(job, job_id=known) if known else job
+        for job, known in found
+        if known or _is_sent_by(run, job, by_id=bool(ids))
+    ]
+
+
+def whole_ids(run: StoredRun, jobs: Sequence[QueuedJob]) -> list[str]:
+    """By which ids to cancel a run's jobs, or to wait for them: an array by its own, which also
+    means the tasks that start meanwhile."""
+    of_task = run.of_array
+    return list(dict.fromkeys(j.job_id if of_task else j.job_id.partition("_")[0] for j in jobs))
+
+
+def _is_sent_by(run: StoredRun, job: QueuedJob, *, by_id: bool) -> bool:
     config = run.plan.config
-    if config.program == "script" and ids:
-        return [job for job in jobs if _any_is(job.job_id, ids)]
+    if config.program == "script" and by_id:  # it keeps its id
+        return False
     if run.is_sweep:  # of the arrays, and of tasks that went on as jobs of their own
-        below = f"{config.run_dir}/"
-        return [j for j in jobs if j.command.startswith(below) or _any_is(j.job_id, ids)]
-    script = str(RunFolder(config.run_dir).script)
-    return [job for job in jobs if job.command == script or _any_is(job.job_id, ids)]
+        return job.command.startswith(f"{config.run_dir}/")
+    return job.command == str(RunFolder(config.run_dir).script)
 
 
-def _any_is(listed: str, ids: Sequence[str]) -> bool:
-    return any(_is(listed, known) for known in ids)
+def _known_as(listed: str, ids: Sequence[str]) -> str | None:
+    mine = (known for known in ids if _is(listed, known))
+    return next((known if "_" in known else listed for known in mine), None)
 
 
 def _is(listed: str, known: str) -> bool:
-    """Whether squeue means a job, or tasks of an array, by ``7``, ``7_3`` or ``7_[1-3,9%2]``."""
+    """Whether squeue means a job, or tasks of an array, by ``7``, ``7_3`` or ``7_[1-3,9]``."""
     parent, _, tasks = listed.partition("_")
     wanted, _, task = known.partition("_")
     if listed == known or parent != wanted:
         return listed == known
-    return not task or any(
-        _holds(part, int(task)) for part in tasks.strip("[]").partition("%")[0].split(",")
-    )
+    return not task or any(_holds(part, int(task)) for part in tasks.strip("[]").split(","))
 
 
 def _holds(part: str, task: int) -> bool:
-    """Whether ``3``, ``1-9`` or ``1-9:2`` holds a task; squeue may cut a long list with ``...``."""
+    """Whether ``3``, ``1-9`` or ``1-9:2`` holds a task."""
     match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
     if match is None:
-        return part == "..."
+        return False
     first, last, stride = (int(number) if number else None for number in match.groups())
     assert first is not None
     return first <= task <= (last or first) and (task - first) % (stride or 1) == 0

@@ -12,6 +12,8 @@ from relight.resilience.exit_codes import EXIT_DONE, EXIT_FAILED
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import Verdict, read_verdict
 
+from .runs import StoredRun
+
 _NAMED = 10
 
 
@@ -28,6 +30,12 @@ def read_tasks(folder: RunFolder) -> Tasks:
     count = len(json.loads((folder.sweep / "points.json").read_text()))
     tasks = [RunFolder(folder.root / "tasks" / str(number)) for number in range(count)]
     return tasks_of([_standing(task) for task in tasks])
+
+
+def verdict_of(run: StoredRun) -> Verdict | None:
+    """How a run has ended, or a sweep: when all its tasks have; None while it may go on."""
+    verdict = read_verdict(run.folder)
+    return read_tasks(run.folder).verdict if verdict is None and run.is_sweep else verdict
 
 
 def tasks_of(tasks: list[Verdict | str]) -> Tasks:

@@ -132,3 +132,4 @@ def test_a_cancelled_sweep_leaves_nothing(site: Site) -> None:
     site.user(str(RELIGHT), "cancel", sweep.run_id)
     assert sweep.status()["state"] == "CANCELLED"
     assert not site.jobs()
+    assert not (sweep.root / "tasks" / "2" / "journal").exists(), "it never came to start"

@@ -320,6 +320,55 @@ def test_a_sweep_is_one_call_of_sbatch(relight: Relight, tmp_path: Path, fake: P
     assert (refused.returncode, "name one of its runs" in refused.stderr) == (2, True)
 
 
+def submitted_sweep(relight: Relight, tmp_path: Path, fake: Path) -> dict[str, str]:
+    (fake / "scontrol.out").write_text("MaxArraySize            = 1001\n")
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    answer: dict[str, str] = json.loads(relight("submit", spec(tmp_path, SWEEP), "--json").stdout)
+    return answer
+
+
+def tasks_ended(root: str, numbers: range, state: str) -> None:
+    for number in numbers:
+        folder = Path(root) / "tasks" / str(number)
+        folder.mkdir(parents=True)
+        verdict = {"state": state, "exit_code": 0, "cause": "", "reason": "", "tail": []}
+        (folder / "verdict.json").write_text(json.dumps({**verdict, "time": 0}))
+
+
+def test_cancel_of_a_sweep_takes_the_whole_array(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    """As squeue lists it, with ``%``, scancel takes no id; and one of many may just have ended."""
+    answer = submitted_sweep(relight, tmp_path, fake)
+    root = answer["run_dir"]
+    tasks_ended(root, range(1), "COMPLETED")
+    (Path(root) / "tasks" / "1").mkdir()
+    listed = (
+        f"42_[2%2]|PENDING|Priority\n42_1|RUNNING|None\n45|PENDING|None|N/A|{root}/tasks/1/job.sh\n"
+    )
+    (fake / "squeue.1.out").write_text(listed)
+    (fake / "squeue.2.out").write_text(listed)
+    (fake / "squeue.3.out").write_text("42_1|COMPLETING|None\n")
+    (fake / "scancel.1.err").write_text("scancel: error: Kill job error: Invalid job id specified")
+    (fake / "scancel.1.rc").write_text("1")
+    result = relight("cancel", answer["run_id"], "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["jobs"] == ["42", "45"]
+    assert (fake / "calls").read_text().count("scancel\t42\t45\n") == 2, "asked again"
+    assert (fake / "scancel.count").read_text().strip() == "2", "not while they end"
+    marked = [(Path(root) / "tasks" / str(n) / "CANCELLED").exists() for n in (0, 1)]
+    assert marked == [False, True]
+
+
+def test_cancel_of_a_sweep_that_is_done(relight: Relight, tmp_path: Path, fake: Path) -> None:
+    answer = submitted_sweep(relight, tmp_path, fake)
+    tasks_ended(answer["run_dir"], range(3), "COMPLETED")
+    assert relight("cancel", answer["run_id"]).returncode == 0
+    told = json.loads(relight("status", answer["run_id"], "--json").stdout)
+    assert (told["state"], told["tasks"]) == ("COMPLETED", {"COMPLETED": 3})
+    assert not (Path(answer["run_dir"]) / "CANCELLED").exists()
+
+
 def test_a_sweep_that_is_refused_in_part_leaves_nothing(
     relight: Relight, tmp_path: Path, home: Path, fake: Path
 ) -> None:

@@ -87,16 +87,18 @@ def test_a_successor_belongs_to_its_run_by_its_script(run_config: RunConfig) -> 
     ("job_id", "listed", "mine"),
     [
         ("7", "7_3", True),
-        ("7", "7_[4-9%2]", True),
+        ("7", "7_[4-9]", True),
         ("7_3", "7_3", True),
         ("7_3", "7_[1-2,5]", False),
-        ("7_3", "7_[1-9:2%4]", True),
+        ("7_3", "7_[1-9:2]", True),
         ("7_4", "7_[1-9:2]", False),
-        ("7_400", "7_[1,3,...]", True),
         ("7", "71", False),
         ("7_3", "8_3", False),
     ],
 )
 def test_tasks_of_an_array(run_config: RunConfig, job_id: str, listed: str, mine: bool) -> None:
     run = stored(replace(run_config, program="script"), job_id)
-    assert bool(belonging(run, [QueuedJob(listed, JobState.PENDING, "None")])) is mine
+    found = belonging(run, [QueuedJob(listed, JobState.PENDING, "None")])
+    assert bool(found) is mine
+    if mine and "_" in job_id:
+        assert found[0].job_id == job_id, "never the others that wait with it"

@@ -102,7 +102,8 @@ def without_job_variables(env: Mapping[str, str]) -> dict[str, str]:
 def _for_commands(env: Mapping[str, str]) -> dict[str, str]:
     """The environment in which answers have the form that we read."""
     kept = {name: value for name, value in env.items() if not name.startswith(_FORM)}
-    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+    whole = {"SLURM_BITSTR_LEN": "0"}  # else squeue cuts the list of an array's tasks, mid-number
+    return {**kept, **whole, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,10 @@ def parse_job(text: str) -> JobFacts | None:
 
 
 def parse_queue(text: str) -> list[QueuedJob]:
-    """The jobs in the output of ``squeue``, in the formats of :mod:`commands`."""
+    """The jobs in the output of ``squeue``, in the formats of :mod:`commands`.
+
+    Of ``7_[1-3%2]``, how many may run at once is left out: no other command takes it so.
+    """
     jobs = []
     for line in text.splitlines():
         job_id, separator, rest = line.strip().partition("|")
@@ -125,6 +128,7 @@ def parse_queue(text: str) -> list[QueuedJob]:
         reason, _, rest = rest.partition("|")
         start, _, command = rest.partition("|")
         if separator:
+            job_id = re.sub(r"%\d+(?=]$)", "", job_id)
             jobs.append(QueuedJob(job_id, job_state(state), reason, parse_time(start), command))
     return jobs
 
