@@ -15,12 +15,13 @@ from pathlib import Path
 from relight.errors import RelightError, UsageError
 from relight.resilience.decide.actions import Outcome
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.dependents import register
-from .queue import queued_jobs
+from .clusters.slurm.parse import QueuedJob
+from .queue import queued_jobs, whole_ids
 from .runs import StoredRun, find_run
+from .sweep_tasks import verdict_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,25 @@ def resolve(names: Sequence[str], client: SlurmClient) -> Waiting:
 
 
 def _jobs_of(run: StoredRun, client: SlurmClient) -> Iterator[str]:
-    verdict = read_verdict(run.folder)
+    verdict = verdict_of(run)
     if verdict is not None and verdict.state != Outcome.COMPLETED:
         raise UsageError(f"after: run {run.run_id} has ended as {verdict.state}")
     if verdict is None:
         if run.plan.cluster == "local":
             raise UsageError(f"after: run {run.run_id} runs without Slurm: nothing can wait for it")
-        yield from (job.job_id for job in queued_jobs(run, client))
+        jobs = queued_jobs(run, client)
+        if _is_script_array(run, jobs):
+            raise UsageError(
+                f"after: run {run.run_id} is a job array: nobody keeps how all of it ends; name "
+                f"the tasks that have started, such as {run.run_id}_1, or submit with sbatch"
+            )
+        yield from whole_ids(run, jobs)
+
+
+def _is_script_array(run: StoredRun, jobs: Sequence[QueuedJob]) -> bool:
+    if run.is_sweep or run.of_array:
+        return False
+    return (run.folder.root / "tasks").is_dir() or any("_" in job.job_id for job in jobs)
 
 
 def unmet(folders: Sequence[str], client: SlurmClient) -> Unmet | None:
@@ -105,10 +118,10 @@ def unmet(folders: Sequence[str], client: SlurmClient) -> Unmet | None:
             run = find_run(folder)
         except RelightError as error:
             return Unmet(reason=f"a run that this one waits for cannot be read: {error}")
-        verdict = read_verdict(run.folder)
+        verdict = verdict_of(run)
         if verdict is None:
-            jobs = [job.job_id for job in queued_jobs(run, client)]
-            if not jobs and read_verdict(run.folder) is None:
+            jobs = whole_ids(run, queued_jobs(run, client))
+            if not jobs and verdict_of(run) is None:
                 return Unmet(reason=f"run {run.run_id} is neither done nor in the queue")
             ahead += jobs
         elif verdict.state != Outcome.COMPLETED:

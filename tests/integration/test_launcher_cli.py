@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from relight.launcher.clusters.slurm.client import SlurmClient
+from relight.launcher.dependencies import Unmet, unmet
+
 FAKE_BIN = Path(__file__).parents[1] / "data" / "slurm" / "fake" / "bin"
 RELIGHT = Path(sys.executable).with_name("relight")
 SPEC = "name: hi\ncommand: [echo, hello]\n"
@@ -417,6 +420,32 @@ def test_a_start_that_is_too_early(
     assert (never.returncode, "has ended as STOPPED" in never.stderr) == (93, True)
     told = json.loads(relight("status", second["run_id"], "--json").stdout)
     assert (told["state"], "nothing" not in told["reason"]) == ("STOPPED", True)
+
+
+def test_after_a_sweep_waits_for_all_its_tasks(
+    relight: Relight, tmp_path: Path, home: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = submitted_sweep(relight, tmp_path, fake)
+    root = Path(sweep["run_dir"])
+    (fake / "squeue.out").write_text("42_[1-2%2]|PENDING|Priority\n42_0|RUNNING|None\n")
+    (fake / "sbatch.out").write_text("Submitted batch job 50\n")
+    word = f"after={sweep['run_id']}"
+    second = json.loads(relight("submit", spec(tmp_path), "--json", "--set", word).stdout)
+    assert "--dependency=afterany:42\n" in (Path(second["run_dir"]) / "job.sh").read_text()
+    assert (root / "dependents" / "50").exists()
+    (fake / "squeue.out").write_text(f"57|PENDING|None|N/A|{root}/tasks/1/job.sh\n")
+    monkeypatch.setenv("FAKE_SLURM", str(fake))
+    monkeypatch.setenv("PATH", f"{FAKE_BIN}:{os.environ['PATH']}")
+    monkeypatch.setenv("RELIGHT_HOME", str(home))
+    assert unmet([str(root)], SlurmClient()) == Unmet(jobs=("57",)), "a task went on"
+    (fake / "squeue.out").write_text("")
+    tasks_ended(str(root), range(3), "COMPLETED")
+    assert unmet([str(root)], SlurmClient()) is None, "it may start"
+    (root / "tasks" / "1" / "verdict.json").unlink()
+    (root / "tasks" / "1").rmdir()
+    tasks_ended(str(root), range(1, 2), "FAILED")
+    refused = relight("submit", spec(tmp_path), "--set", word)
+    assert (refused.returncode, "has ended as FAILED" in refused.stderr) == (2, True)
 
 
 def test_cancel_without_an_answer_keeps_the_mark(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relight.launcher.clusters.slurm.dependents import moved
+from relight.launcher.clusters.slurm.dependents import joined, moved
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,16 @@ from relight.launcher.clusters.slurm.dependents import moved
 )
 def test_moved(written: str, wanted: str) -> None:
     assert moved(written, "13", "14") == wanted
+
+
+@pytest.mark.parametrize(
+    ("written", "before", "wanted"),
+    [
+        ("afterany:13_*(unfulfilled)", "13_3", "afterany:13:20"),
+        ("afterok:9(unfulfilled),afterany:13_*(unfulfilled)", "13_3", "afterok:9,afterany:13:20"),
+        ("afterany:13:19(unfulfilled)", "19", "afterany:13:20"),
+        ("afterany:131_*(unfulfilled)", "13_3", "afterany:131_*"),
+    ],
+)
+def test_joined(written: str, before: str, wanted: str) -> None:
+    assert joined(written, before, "20") == wanted
