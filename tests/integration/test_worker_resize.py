@@ -6,8 +6,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,11 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from relight import Part, PerRank, Replicated
 from relight.resilience.worker.state import ProgramState
+from relight.storage import shards
 from relight.storage.checkpointer import save_shard
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.errors import PartsUnfit, RanksDiffer
 from relight.storage.layout import Incarnation
 from relight.storage.manifest import Manifest
+from relight.storage.read_shard import Shard
+from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
 
 ONE = Incarnation("1.0", 0)
@@ -171,6 +175,33 @@ def test_each_rank_keeps_its_own_and_a_new_one_what_it_was_given(tmp_path: Path)
             assert found == [[rank], rank, *expected[rank][2:]]
     new = seen(restore(tmp_path, manifest, 2, 3, things(12)))
     assert new == [[12], 12, common, np.random.default_rng(12).random()]
+
+
+def test_shards_are_opened_in_proportion_to_the_ranks_that_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank that restores looks at all shards; it must not do so once more for each of them."""
+    opened: list[Path] = []
+
+    class Counted(Shard):
+        def __init__(self, path: Path, receipt: Receipt) -> None:
+            opened.append(path)
+            super().__init__(path, receipt)
+
+    monkeypatch.setattr(shards, "Shard", Counted)
+    ranks, most = 12, []
+    arrays = {str(n): np.full(3000, n) for n in range(4 * ranks)}
+    manifest = save(tmp_path, [{"arrays": Replicated(arrays)}] * ranks)
+    for rank in (0, 7):
+        opened.clear()
+        zeros: Things = {name: np.zeros_like(array) for name, array in arrays.items()}
+        found = restore(tmp_path, manifest, rank, ranks + 1, {"arrays": Replicated(zeros)})
+        most.append(max(opened.count(path) for path in opened))
+        holder = found["arrays"]
+        assert isinstance(holder, Replicated)
+        for name, array in cast(Mapping[str, object], holder.value).items():
+            assert np.array_equal(np.asarray(array), arrays[name])
+    assert max(most) <= 6, "it was more than the number of ranks"
 
 
 def test_random_states_stay_with_their_rank_and_common_ones_are_everybodys(tmp_path: Path) -> None:
