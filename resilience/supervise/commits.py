@@ -88,19 +88,20 @@ class Commits:
             return False
         return True
 
-    async def settle(self) -> None:
+    async def settle(self, limit_s: float) -> None:
         """Wait for the commits under way, but not for ever: the next attempt can make them too.
 
         One that hangs is told as a failed save, since nobody knows whether it will succeed.
         """
         if not self._steps or self._disowned:
             return
-        await asyncio.wait(tuple(self._steps), timeout=SETTLE_LIMIT_S)
+        limit_s = min(limit_s, SETTLE_LIMIT_S)
+        await asyncio.wait(tuple(self._steps), timeout=limit_s)
         if self._disowned:
             return
         for step in set(self._steps.values()) - self._hanging:
             self._hanging.add(step)
-            reason = f"its commit has not come to an end in {SETTLE_LIMIT_S:.0f} s"
+            reason = f"its commit has not come to an end in {limit_s:.0f} s"
             self._emit(SaveFailed(step=step, reason=reason, errno=errno.ETIMEDOUT))
 
     async def _commit(self, save: Save) -> None:

@@ -169,11 +169,13 @@ class ReasonsToStop:
             return
         if self._cancelled.exists():
             self._emit(cancelled(self._cancelled, time.time()))
-        elif known is not None:
+        elif known is not None and known.ends_allocation:
             return
         elif self._script:
             await self._look_for_limit_of_script()
-        elif self._held.exists() and phase not in _CANNOT_LEAVE:
+        elif phase in _CANNOT_LEAVE:
+            return
+        elif self._held.exists():
             can_save = self._can_save() or self._saves_itself
             self._emit(stop_by_user(StopCause.HELD, "relight hold was called", can_save=can_save))
         elif self._limit_is_near():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import threading
 import time
 from collections import defaultdict
@@ -182,10 +183,10 @@ class Saves:
         assert self._commits is not None  # ranks save only once a generation has begun
         return await self._commits.made(step, limit_s)
 
-    async def settle(self) -> None:
-        """Wait for the commits of this generation, but not for ever."""
+    async def settle(self, limit_s: float = math.inf) -> None:
+        """Wait for the commits of this generation, but not for ever, nor longer than that."""
         if self._commits is not None:
-            await self._commits.settle()
+            await self._commits.settle(limit_s)
 
     def _ended(self, claim: Claim, save: Save | None) -> None:
         if save is None:

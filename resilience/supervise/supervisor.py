@@ -139,7 +139,7 @@ class Supervisor:
             self._pace,
             self._emit,
             self._spawn,
-            lambda: self._state.stop.kill_at if self._state.stop is not None else None,
+            self._kill_at,
             self._reasons.look_before_start,
         )
         self._requests = Requests(config, self._ranks, self._saves, self._emit, self._spawn)
@@ -239,7 +239,7 @@ class Supervisor:
                 self._spawn(self._drill.run(event.step))
 
     async def _when_settled(self, event: Event) -> None:
-        await self._saves.settle()
+        await self._saves.settle(self._left_s())
         await self._reasons.settled()
         self._events.put_nowait(event)
 
@@ -279,7 +279,7 @@ class Supervisor:
         )
 
     async def _finish(self, order: Finish) -> None:
-        await self._saves.settle()
+        await self._saves.settle(self._left_s())
         await self._note(self._waiting())
         await asyncio.to_thread(leave_verdict, self._folder, order)
         await self._note(await self._watch.after(order, self._state))
@@ -364,6 +364,13 @@ class Supervisor:
         """Whether all ranks would save if they were told to, as far as can be known."""
         ready = bool(self._ranks.alive) and self._ranks.alive <= self._saves.steps.keys()
         return ready and self._state.unsaved is None
+
+    def _kill_at(self) -> float | None:
+        return self._state.stop.kill_at if self._state.stop is not None else None
+
+    def _left_s(self) -> float:
+        """For commits, so that what follows them fits before the kill."""
+        return Deadline(self._kill_at(), None).left_s(time.time())
 
     def _time_needed_s(self) -> float:
         """What a save at the end of the allocation takes, with what comes before and after it."""

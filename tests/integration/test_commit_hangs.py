@@ -64,6 +64,23 @@ def test_it_is_a_failed_save_until_it_succeeds_after_all(
     asyncio.run(story())
 
 
+def test_who_has_less_time_waits_for_less(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Event] = []
+
+    async def story() -> None:
+        saves = Saves(run_config, told.append, lambda message: None)
+        with away(monkeypatch):
+            await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
+            saved(saves, run_config.checkpoint.directory, 1)
+            async with asyncio.timeout(10):
+                await saves.settle(0.1)
+            assert [type(event) for event in told] == [SaveFailed]
+
+    asyncio.run(story())
+
+
 @contextmanager
 def away(patch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """A file system in which the commit of generation 1 hangs until it is back."""
