@@ -167,8 +167,9 @@ class Orders:
 
     async def _await_storage(self, order: AwaitStorage) -> None:
         begun = time.monotonic()
+        question = storage_probe.Question(self._config.checkpoint.directory)
         while True:
-            fault = await storage_probe.run(self._config.checkpoint.directory)
+            fault = await question.ask()
             waited_s = time.monotonic() - begun
             if fault is None:
                 self._emit(StorageAnswered(waited_s=waited_s))

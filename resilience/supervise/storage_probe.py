@@ -1,7 +1,7 @@
 """Whether the place of the checkpoints works: asked by a process that may hang for us.
 
 Whoever touches a file system that is away may wait in the kernel until it is back, and cannot be
-killed. Such a process is left to its fate.
+killed. Such a process is left to its fate, and is the only one.
 """
 
 from __future__ import annotations
@@ -19,28 +19,40 @@ _REAP_S: Final = 1.0
 _WORD: Final = b"relight"
 
 
-async def run(directory: Path) -> str | None:
-    """Why it does not work; None when it does."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "relight.resilience.supervise.storage_probe",
-        str(directory),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        _, words = await asyncio.wait_for(process.communicate(), LIMIT_S)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError, TimeoutError):
-            process.kill()
-            await asyncio.wait_for(process.communicate(), _REAP_S)
-        return f"no answer in {LIMIT_S:.0f} s"
-    if process.returncode == 0:
-        return None
-    return (words.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
+class Question:
+    """Asked again and again; while a process of an earlier time hangs no other one is sent."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def ask(self) -> str | None:
+        """Why it does not work; None when it does."""
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), LIMIT_S)
+            if self._process.returncode is None:
+                return f"process {self._process.pid}, which has asked it, cannot be killed"
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "relight.resilience.supervise.storage_probe",
+            str(self._directory),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            _, words = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError, TimeoutError):
+                process.kill()
+                await asyncio.wait_for(process.communicate(), _REAP_S)
+            return f"no answer in {LIMIT_S:.0f} s"
+        if process.returncode == 0:
+            return None
+        return (words.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
 
 
 def probe(directory: Path) -> None:
