@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from relight.errors import RelightError
 from relight.resilience.supervise.standing import read_verdict
 
 from .cancelled_in_queue import verdict_of_cancelled
@@ -40,6 +41,22 @@ def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
         waits_for=waits_for(job, now) if job else _hand(run, presence),
         now=now,
         tasks=None if tasks is None else tasks.counts,
+    )
+
+
+def unreadable(run: StoredRun, fault: RelightError) -> RunFacts:
+    """What is left to say of a run whose files are damaged."""
+    return RunFacts(
+        run_id=run.run_id,
+        cluster=run.plan.cluster,
+        run_dir=str(run.folder.root),
+        job_id=None,
+        progress=None,
+        verdict=None,
+        presence=Presence.UNKNOWN,
+        has_started=False,
+        waits_for=f"repair: {fault}",
+        now=time.time(),
     )
 
 

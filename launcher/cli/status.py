@@ -10,9 +10,11 @@ from typing import Final
 
 import click
 
-from ..presence import read_facts
+from relight.errors import RelightError
+
+from ..presence import read_facts, unreadable
 from ..queue import Queue
-from ..runs import all_runs, find_run
+from ..runs import StoredRun, all_runs, find_run
 from ..status import Status, status
 from .run_argument import complete_run
 
@@ -40,7 +42,9 @@ def command(run: str | None, watch: bool, as_json: bool) -> None:
     stored = None if run is None else find_run(run)
 
     def look() -> list[Status]:
-        return [status(read_facts(one, queue)) for one in ([stored] if stored else all_runs())]
+        if stored is not None:
+            return [status(read_facts(stored, queue))]
+        return [_one_of_many(run, queue) for run in all_runs()]
 
     def text(found: list[Status]) -> str:
         if as_json:
@@ -58,6 +62,14 @@ def command(run: str | None, watch: bool, as_json: bool) -> None:
             _watch_lines(look, text, one=stored is not None)
     except KeyboardInterrupt:
         return  # the way to end it
+
+
+def _one_of_many(run: StoredRun, queue: Queue) -> Status:
+    """The damage of one run must not hide the others."""
+    try:
+        return status(read_facts(run, queue))
+    except RelightError as error:
+        return status(unreadable(run, error))
 
 
 def _watch_terminal(look: Look, text: Callable[[list[Status]], str], *, one: bool) -> None:

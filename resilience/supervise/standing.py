@@ -10,10 +10,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from relight.errors import RelightError
+
 from ..decide.actions import Finish
 from ..run_folder import RunFolder
 
 _log: Final = logging.getLogger(__name__)
+
+
+class VerdictDamaged(RelightError):
+    """Raised when the file that says how a run ended cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +74,21 @@ def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:
 
 
 def read_verdict(folder: RunFolder) -> Verdict | None:
-    """None while the run may go on."""
+    """None while the run may go on.
+
+    Raises:
+        VerdictDamaged: the file is there, and does not say how the run ended.
+    """
     try:
         raw = json.loads(folder.verdict.read_text())
+        return Verdict(**{**raw, "tail": tuple(raw["tail"])})
     except FileNotFoundError:
         return None
-    return Verdict(**{**raw, "tail": tuple(raw["tail"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise VerdictDamaged(
+            f"{folder.verdict} is damaged ({error}): nobody can say how the run ended; `relight "
+            "history` may tell, and without this file the run may go on"
+        ) from error
 
 
 def _replace(path: Path, content: Mapping[str, object], *, durable: bool) -> None:

@@ -148,3 +148,17 @@ def test_nodes_by_hand_as_json(shell: Shell) -> None:
     assert (excluded["cluster"], excluded["node"]) == ("c", "n1")
     released = json.loads(shell(f"relight nodes release {words}").stdout)
     assert released == {"node": "n1", "clusters": ["c"]}
+
+
+def test_a_damaged_run_does_not_hide_the_others(shell: Shell, tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / "sbatch.out").write_text(f"Submitted batch job {number}\n")
+        assert shell("relight submit ../job.yaml").returncode == 0
+    damaged, _ = (tmp_path / "home" / "runs").iterdir()
+    (damaged / "verdict.json").write_text("")
+    listed = shell("relight status")
+    assert listed.returncode == 0
+    assert len(listed.stdout.splitlines()) == 3
+    assert f"repair: {damaged}/verdict.json is damaged" in listed.stdout
+    alone = shell(f"relight status {damaged.name}")
+    assert (alone.returncode, alone.stderr.count("\n")) == (1, 1)

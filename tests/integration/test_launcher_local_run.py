@@ -199,6 +199,32 @@ def test_a_failing_setup_line(home: Path, tmp_path: Path) -> None:
     assert "line 1 of setup failed" in str(status["reason"])
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("set -e, 'true', 'false', 'true'", "line 3 of setup ended the script with exit code 1"),
+        ("exit 0", "line 1 of setup ended the script with exit code 0"),
+    ],
+)
+def test_a_setup_line_that_ends_the_script(
+    home: Path, tmp_path: Path, lines: str, said: str
+) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text(f"command: [echo, never]\nsetup: [{lines}]\n")
+    run = Run(home, str(spec))
+    assert run.end()[0] == 1
+    status = run.status()
+    assert (status["state"], status["reason"]) == ("FAILED", said)
+
+
+def test_setup_may_set_what_ends_a_script(home: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text("command: [echo, hello]\nsetup: [set -eu, 'true']\n")
+    run = Run(home, str(spec))
+    assert run.end()[0] == 0
+    assert run.status()["state"] == "COMPLETED"
+
+
 def test_saves_by_the_clock_are_of_one_step_on_all_ranks(home: Path, spec: Path) -> None:
     spec.write_text(spec.read_text().replace("20 steps", "0.3s"))
     run = Run(home, str(spec))

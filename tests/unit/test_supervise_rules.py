@@ -17,7 +17,7 @@ from relight.resilience.supervise.common_step import CommonStep
 from relight.resilience.supervise.deadline import Deadline
 from relight.resilience.supervise.journal import Entry, JournalTaken, JournalWriter, read_journals
 from relight.resilience.supervise.rendezvous import Rendezvous
-from relight.resilience.supervise.standing import read_verdict, write_verdict
+from relight.resilience.supervise.standing import VerdictDamaged, read_verdict, write_verdict
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(0, 1000), min_size=1))
@@ -124,6 +124,14 @@ def test_the_verdict_is_read_back(tmp_path: Path) -> None:
     verdict = read_verdict(folder)
     assert verdict is not None
     assert (verdict.state, verdict.exit_code, verdict.tail) == ("FAILED", 1, ("last words",))
+
+
+@pytest.mark.parametrize("content", ["", '{"state": "FAI', "{}", "[]", "null"])
+def test_a_damaged_verdict_is_named(tmp_path: Path, content: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.verdict.write_text(content)
+    with pytest.raises(VerdictDamaged, match=f"{folder.verdict} is damaged"):
+        read_verdict(folder)
 
 
 def test_a_full_disk_costs_the_journal_nothing_but_time(

@@ -23,24 +23,36 @@ trap '' USR1
 (/opt/venv/bin/python -m relight.launcher.clusters.slurm.wardens_of_setup /home/u/.relight/runs/lm-0a1b2c < /dev/null > /dev/null 2>&1 &)
 relight_output_bytes=$(stat -L -c %s /proc/self/fd/1)
 relight_ask() {
-    (trap '' TERM INT; exec /opt/venv/bin/python -m relight.launcher.leave /home/u/.relight/runs/lm-0a1b2c "$1" "$relight_output_bytes") ||
-        exit "$?"
+    (trap '' TERM INT; exec /opt/venv/bin/python -m relight.launcher.leave /home/u/.relight/runs/lm-0a1b2c "$1" "$relight_output_bytes") || {
+        relight_code=$?
+        trap - EXIT
+        exit "$relight_code"
+    }
 }
 trap 'relight_ask SIGTERM' TERM
 trap 'relight_ask SIGINT' INT
 
-relight_check_setup() {
-    [ "$1" -eq 0 ] && return
+relight_end_setup() {
+    trap - EXIT
     relight_ask failure
-    echo "relight: line $2 of setup failed with exit code $1; the run stops" >&2
-    printf '{"state": "FAILED", "exit_code": 1, "cause": "setup", "reason": "line %d of setup failed with exit code %d", "tail": [], "time": %d}\n' \
-        "$2" "$1" "$(date +%s)" > /home/u/.relight/runs/lm-0a1b2c/verdict.json
+    relight_reason="line $relight_line of setup $2 with exit code $1"
+    echo "relight: $relight_reason; the run stops" >&2
+    relight_verdict=/home/u/.relight/runs/lm-0a1b2c/verdict.json
+    printf '{"state": "FAILED", "exit_code": 1, "cause": "setup", "reason": "%s", "tail": [], "time": %d}\n' \
+        "$relight_reason" "$(date +%s)" > "$relight_verdict.$$" && mv "$relight_verdict.$$" "$relight_verdict"
     exit 1
 }
+relight_check_setup() {
+    [ "$1" -eq 0 ] || relight_end_setup "$1" failed
+}
+trap 'relight_end_setup "$?" "ended the script"' EXIT
+relight_line=1
 module load cuda
-relight_check_setup "$?" 1
+relight_check_setup "$?"
+relight_line=2
 source venv/bin/activate
-relight_check_setup "$?" 2
+relight_check_setup "$?"
+trap - EXIT
 
 trap '' TERM
 exec /opt/venv/bin/python -m relight.launcher.supervise /home/u/.relight/runs/lm-0a1b2c
