@@ -23,6 +23,7 @@ from .result import CheckResult, Outcome
 MAX_EVIDENCE_CHARS = 1000
 _REAP_S = 0.5
 _REAP_POLL_S = 0.005
+_left: dict[str, int] = {}  # by check, the child of this process that could not be killed
 
 
 @dataclass(slots=True)
@@ -42,17 +43,44 @@ class _Child:
 def run_checks(
     checks: Sequence[Check], candidate: Candidate, limit_s: float
 ) -> tuple[CheckResult, ...]:
-    """Run all checks, none longer than its own limit or ``limit_s``; answers in their order."""
+    """Run all checks, none longer than its own limit or ``limit_s``; answers in their order.
+
+    One of which a child of an earlier time cannot be killed is as silent as then, and not run.
+    """
+    stuck = {check.name: pid for check in checks if (pid := _left_behind(check)) is not None}
+    results = {
+        check.name: _stuck(check, stuck[check.name]) for check in checks if check.name in stuck
+    }
     children: list[_Child] = []
     try:
         for check in checks:
-            children.append(_start(check, candidate, limit_s))
-        results = _answers(children)
+            if check.name not in stuck:
+                children.append(_start(check, candidate, limit_s))
+        results |= _answers(children)
     finally:
         for child in children:
             if not child.ended:
                 _end(child)
     return tuple(results[check.name] for check in checks)
+
+
+def _left_behind(check: Check) -> int | None:
+    pid = _left.get(check.name)
+    if pid is None:
+        return None
+    try:
+        gone = os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        gone = True  # somebody else has waited for it
+    if gone:
+        del _left[check.name]
+        return None
+    return pid
+
+
+def _stuck(check: Check, pid: int) -> CheckResult:
+    evidence = f"process {pid}, which was to look at it earlier, cannot be killed"
+    return _result(check, Finding(check.silence, evidence), 0.0)
 
 
 def _answers(children: Sequence[_Child]) -> dict[str, CheckResult]:
@@ -130,21 +158,25 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
     os.killpg(child.pid, signal.SIGKILL)
     os.close(child.pipe)
     seconds = time.monotonic() - child.started
-    ending = _reap(child.pid)
+    ending = _reap(child)
     try:
         finding = _parse(child.said)
     except (ValueError, TypeError, KeyError):
         its_own_time = hangs and not child.cut_short
         outcome = child.check.silence if its_own_time else Outcome.UNKNOWN
         finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}")
+    return _result(child.check, finding, seconds)
+
+
+def _result(check: Check, finding: Finding, seconds: float) -> CheckResult:
     return CheckResult(
-        check=child.check.name,
+        check=check.name,
         outcome=finding.outcome,
         evidence=finding.evidence,
         value=finding.value,
         unit=finding.unit,
         seconds=seconds,
-        fault=finding.fault or child.check.fault,
+        fault=finding.fault or check.fault,
         facts=finding.facts,
         counts=finding.counts,
     )
@@ -164,13 +196,14 @@ def _parse(said: bytes) -> Finding:
     )
 
 
-def _reap(pid: int) -> str:
+def _reap(child: _Child) -> str:
     """How the process ended; one that cannot be killed is left behind."""
     give_up = time.monotonic() + _REAP_S
     while time.monotonic() < give_up:
-        done, status = os.waitpid(pid, os.WNOHANG)
+        done, status = os.waitpid(child.pid, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
             return f"ended by signal {-code}" if code < 0 else f"exited with {code}"
         time.sleep(_REAP_POLL_S)
+    _left[child.check.name] = child.pid
     return "it cannot be killed and was left behind"

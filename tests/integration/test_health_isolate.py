@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from relight.resilience.config import RunConfig
+from relight.resilience.health import isolate
 from relight.resilience.health.check import Candidate, Check, Finding
 from relight.resilience.health.isolate import MAX_EVIDENCE_CHARS, run_checks
 from relight.resilience.health.result import CheckResult, Outcome
@@ -170,3 +171,36 @@ def ends(pid: int) -> bool:
     except psutil.TimeoutExpired:
         return process.status() == psutil.STATUS_ZOMBIE
     return True
+
+
+def test_of_a_check_that_cannot_be_killed_there_is_one_process(
+    candidate: Candidate, fifo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a watch over a dead disk leaves one more with every look."""
+    begun = fifo.with_name("begun")
+
+    def hangs(_candidate: Candidate) -> Finding:
+        with begun.open("a") as file:
+            file.write("one ")
+        fifo.read_text()
+        return Finding(Outcome.PASS, "it answered")
+
+    stuck = check(hangs, "stuck", timeout_s=2.0)
+    monkeypatch.setattr(isolate, "_REAP_S", 0.05)
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(os, "killpg", lambda *_: None)
+        looks = [run_checks([stuck, check(_passes, "good")], candidate, LONG_S) for _ in range(2)]
+    assert [[result.outcome for result in look] for look in looks] == [
+        [Outcome.UNKNOWN, Outcome.PASS]
+    ] * 2
+    assert "cannot be killed" in looks[1][0].evidence
+    assert begun.read_text().split() == ["one"]
+    fifo.write_text("back")
+    os.waitid(os.P_PID, isolate._left["stuck"], os.WEXITED | os.WNOWAIT)
+    (result,) = run_checks([stuck], candidate, LONG_S)
+    assert begun.read_text().split() == ["one", "one"]
+    assert result.check == "stuck"
+
+
+def _passes(_candidate: Candidate) -> Finding:
+    return Finding(Outcome.PASS, "fine")
