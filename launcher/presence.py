@@ -18,15 +18,17 @@ from .waiting import waits_for
 from .watch import read_progress
 
 
-def read_facts(run: StoredRun, queue: Queue) -> RunFacts:
-    """The facts about a run; Slurm is asked only when the files do not say how it ended."""
+def read_facts(run: StoredRun, queue: Queue, *, alone: bool = True) -> RunFacts:
+    """The facts about a run; Slurm is asked only when the files do not say how it ended, and of
+    this run by itself only where it stands ``alone``: a list of old runs would ask of each."""
     tasks = read_tasks(run.folder) if run.is_sweep else None
     verdict = read_verdict(run.folder) or (tasks.verdict if tasks is not None else None)
     ids = job_ids(run.folder)
     presence, job = Presence.ABSENT, None
     if verdict is None:
         presence, job = _local(run) if run.plan.cluster == "local" else _slurm(run, queue)
-    if presence is Presence.ABSENT and verdict is None and not run.is_sweep:
+    absent = presence is Presence.ABSENT and verdict is None and not run.is_sweep
+    if absent and alone and queue.may_ask_of(run.run_id):
         verdict = verdict_of_cancelled(run)
     now = time.time()
     return RunFacts(

@@ -30,6 +30,7 @@ class Queue:
     clock: Callable[[], float] = time.monotonic
     _asked: float | None = None
     _jobs: Sequence[QueuedJob] | None = field(default=None)
+    _asked_of: dict[str, float] = field(default_factory=dict)
 
     def jobs(self) -> Sequence[QueuedJob] | None:
         """The jobs; None when Slurm does not say."""
@@ -40,6 +41,14 @@ class Queue:
                 self._jobs = None
             self._asked = self.clock()
         return self._jobs
+
+    def may_ask_of(self, run_id: str) -> bool:
+        """Whether Slurm may be asked of one run by itself now; the next time is in 10 s."""
+        asked, now = self._asked_of.get(run_id), self.clock()
+        if asked is not None and now - asked < _REST_S:
+            return False
+        self._asked_of[run_id] = now
+        return True
 
 
 def queued_jobs(run: StoredRun, client: SlurmClient) -> list[QueuedJob]:

@@ -41,9 +41,15 @@ def load_spec(path: Path, sets: Sequence[str] = (), token: str = "0") -> tuple[J
     layer = merged([*default_layers(), *_included(written, path), written])
     if "name" not in layer.value:
         layer = replace(layer, value={**layer.value, "name": run_name(path.stem)})
-    layer = substitute(layer, os.environ, f"{layer.value['name']}-{token}")
+    layer = substitute(layer, os.environ, f"{_name(layer)}-{token}")
     spec = build_spec(layer.value, layer.places)
     return spec, text + "".join(f"\n# --set {_one_line(word)}" for word in sets)
+
+
+def _name(layer: Layer) -> object:
+    """The name with its variables, which the id of the run is made of."""
+    named = Layer({"name": layer.value["name"]}, layer.places)
+    return substitute(named, os.environ, None).value["name"]
 
 
 def default_layers() -> list[Layer]:

@@ -26,13 +26,14 @@ _OF_SWEEPS: Final = (("command",), ("resume",), ("env",), ("checkpoint", "direct
 _WITH_NUMBERS: Final = ("resources", "restart", "checkpoint", "health")
 
 
-def substitute(layer: Layer, env: Mapping[str, str], run_id: str) -> Layer:
-    """The layer with all variables replaced; ``$${`` stands for ``${``.
+def substitute(layer: Layer, env: Mapping[str, str], run_id: str | None) -> Layer:
+    """The layer with all variables replaced; ``$${`` stands for ``${``. Without a ``run_id`` those
+    that come from it may not be used, as in the name that it is made of.
 
     Raises:
         SpecError: a variable is not there, or may not be used.
     """
-    known = {"run.id": run_id, "run.name": run_id.rpartition("-")[0]}
+    known = {} if run_id is None else {"run.id": run_id, "run.name": run_id.rpartition("-")[0]}
     walk = _Walk(layer.places, env, known, _sweep_names(layer.value.get("sweep")))
     value = walk.group(layer.value, ())
     if walk.faults:
@@ -90,8 +91,8 @@ class _Walk:
             hint = f"; did you mean ${{{near[0]}}}?" if near else ""
             self._fault(path, f"the variable {name} is not set{hint}")
         else:
-            ours = ", ".join(self.ours)
-            self._fault(path, f"${{{name}}} is no variable; there are {ours} and the environment's")
+            there = ", ".join((*self.ours, "those of the environment"))
+            self._fault(path, f"${{{name}}} is no variable; there are {there}")
         return ""
 
     def _check_swept(self, name: str, path: Path) -> None:

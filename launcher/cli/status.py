@@ -67,7 +67,7 @@ def command(run: str | None, watch: bool, as_json: bool) -> None:
 def _one_of_many(run: StoredRun, queue: Queue) -> Status:
     """The damage of one run must not hide the others."""
     try:
-        return status(read_facts(run, queue))
+        return status(read_facts(run, queue, alone=False))
     except RelightError as error:
         return status(unreadable(run, error))
 

@@ -104,3 +104,14 @@ def test_the_newest_of_all_jobs(stage: Stage) -> None:
     mark.parent.mkdir(parents=True)
     Claim(mark, "n2.1", lambda: 0.0).arranged(Restart("successor", "10"))
     assert newest_job(folder) == "10"
+
+
+def test_a_list_of_runs_asks_of_none_and_a_watch_seldom(stage: Stage) -> None:
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", "JobState=FAILED"))
+    queue = Queue(ask=list)
+    for _ in range(3):
+        read_facts(stage.run, queue, alone=False)
+    assert not (stage.fake / "calls").exists()
+    for _ in range(3):
+        read_facts(stage.run, queue)
+    assert (stage.fake / "scontrol.count").read_text() == "1\n"

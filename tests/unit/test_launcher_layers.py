@@ -51,12 +51,19 @@ def test_variables(tmp_path: Path) -> None:
     assert spec.setup == ["echo ${N} ${x}"]
 
 
+def test_the_run_id_is_made_of_the_name_with_its_variables(tmp_path: Path) -> None:
+    spec = load(tmp_path, "name: lm-${N}\ncommand: [run, '${run.id}', '${run.name}']\n")
+    assert spec.name == "lm-4"
+    assert spec.command == ["run", "lm-4-0a1b2c", "lm-4"]
+
+
 @pytest.mark.parametrize(
     ("line", "part"),
     [
         ("env: {A: '${NOWHERE}'}", "job.yaml:2: env.A: the variable NOWHERE is not set"),
         ("env: {A: '${SCRATCHH}'}", "did you mean ${SCRATCH}?"),
         ("run_dir: ${run.idd}", "${run.idd} is no variable; there are run.id, run.name"),
+        ("name: 'a-${run.id}'", "name: ${run.id} is no variable"),
         ("env: {A: '${MY_API_KEY}'}", "is a secret by its name"),
         ("env: {A: '${a b}'}", "is no variable"),
         ("resources: {nodes: '${SCRATCH}'}", "'/scratch/me' is not a whole number"),

@@ -64,6 +64,16 @@ def test_one_question_for_ten_seconds() -> None:
     assert asked == [0.0, 10.0]
 
 
+def test_of_one_run_slurm_is_asked_once_in_ten_seconds() -> None:
+    now = [0.0]
+    queue = Queue(list, lambda: now[0])
+    assert [queue.may_ask_of("a"), queue.may_ask_of("a"), queue.may_ask_of("b")] == [
+        True, False, True,
+    ]  # fmt: skip
+    now[0] = 10.0
+    assert queue.may_ask_of("a")
+
+
 def stored(config: RunConfig, job_id: str) -> StoredRun:
     folder = RunFolder(config.run_dir)
     folder.root.mkdir()
