@@ -66,13 +66,14 @@ def _of_sweep(array: RunFolder, number: int) -> Any:
     content = json.loads((array.sweep / "plan.json").read_text().replace(MARK, str(number)))
     run, checkpoint = content["run"], content["run"]["checkpoint"]
     for key in ("command", "resume"):
-        run[key] = [_put_in(word, point) for word in run[key]]
-    run["env"] = {name: _put_in(value, point) for name, value in run["env"].items()}
-    checkpoint["directory"] = _put_in(checkpoint["directory"], point)
+        run[key] = [put_in(word, point) for word in run[key]]
+    run["env"] = {name: put_in(value, point) for name, value in run["env"].items()}
+    checkpoint["directory"] = put_in(checkpoint["directory"], point)
     return content
 
 
-def _put_in(text: str, point: Mapping[str, str]) -> str:
+def put_in(text: str, point: Mapping[str, str]) -> str:
+    """A text of a spec with the values of a sweep's point."""
     return _VALUE.sub(lambda match: point[match[1]], text)
 
 

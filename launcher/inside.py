@@ -15,7 +15,7 @@ from .clusters.slurm import commands
 from .clusters.slurm.client import SlurmClient, SlurmMissing, without_job_variables
 from .presence import read_facts
 from .queue import Queue
-from .runs import StoredRun
+from .runs import StoredRun, refuse_sweep
 from .status import Presence, status
 
 
@@ -36,8 +36,7 @@ def look_inside(run: StoredRun) -> Inside:
         UsageError: it holds no nodes.
         ClusterUnavailable, SlurmMissing: as the client.
     """
-    if run.is_sweep:
-        raise UsageError(f"{run.run_id} is a sweep: name one of its runs, such as {run.run_id}_0")
+    refuse_sweep(run)
     facts = read_facts(run, Queue())
     if facts.presence is not Presence.RUNNING:
         raise UsageError(f"run {run.run_id} holds no nodes now ({status(facts).state})")

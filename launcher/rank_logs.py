@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
 
 _PIECE_BYTES: Final = 1024**2
+_LONG_BYTES: Final = 64 * 1024
+_ENDED: Final = re.compile(rb"\r?\n|\r(?=[^\n])")  # the lines of a progress bar end with \r alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def _of_attempt(folder: RunFolder, attempt: str) -> Iterator[RankLog]:
 
 @dataclass(slots=True)
 class LogTail:
-    """The whole lines that a log has gained since the last look."""
+    """The lines that a log has gained since the last look; a very long one in pieces."""
 
     path: Path
     _offset: int = field(default=0)
@@ -75,12 +78,13 @@ class LogTail:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
                 while piece := file.read(_PIECE_BYTES):
-                    *lines, rest = (rest + piece).split(b"\n")
-                    for line in lines:
-                        self._offset += len(line) + 1
-                        yield line.decode(errors="replace")
+                    *lines, rest = _ENDED.split(text := rest + piece)
+                    if len(rest) > _LONG_BYTES:  # not to be read again and again until it ends
+                        lines, rest = [*lines, rest], b""
+                    self._offset += len(text) - len(rest)
+                    yield from (line.decode(errors="replace") for line in lines)
         except FileNotFoundError:  # the run folder is gone
             return
         if rest and to_the_end:
             self._offset += len(rest)
-            yield rest.decode(errors="replace")
+            yield rest.rstrip(b"\r").decode(errors="replace")

@@ -67,6 +67,16 @@ def find_run(wanted: str) -> StoredRun:
     return _open(matches[0])
 
 
+def refuse_sweep(run: StoredRun) -> None:
+    """For what only one run can be asked.
+
+    Raises:
+        UsageError: the run is a sweep.
+    """
+    if run.is_sweep:
+        raise UsageError(f"{run.run_id} is a sweep: name one of its runs, such as {run.run_id}_0")
+
+
 def all_runs() -> list[StoredRun]:
     """Every run that can be read, oldest first."""
     runs = []

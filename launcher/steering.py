@@ -23,10 +23,10 @@ from relight.resilience.supervise.requests import (
 from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
-from .clusters.slurm.parse import JobState
+from .clusters.slurm.parse import JobState, QueuedJob
 from .presence import read_facts
 from .queue import Queue, queued_jobs
-from .runs import StoredRun
+from .runs import StoredRun, refuse_sweep
 from .status import Presence, RunFacts, status
 from .waiting import BEGIN_TIME, HELD_BY_USER
 from .watch import JournalTail
@@ -133,12 +133,12 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
     if run.plan.cluster == "local":
         return _hold_local(run, limit_s)
     if run.plan.config.program == "script":
-        return _hold_script(run)
+        return _hold_script(run, limit_s)
     client, deadline = SlurmClient(), time.monotonic() + limit_s
     while True:
         jobs = queued_jobs(run, client)
         if not jobs:
-            raise NotDone(f"no job of run {run.run_id} is in the queue: there is nothing to hold")
+            raise _nothing_to_hold(run)
         waiting = [job.job_id for job in jobs if job.state is JobState.PENDING]
         free = [j.job_id for j in jobs if j.job_id in waiting and j.reason != HELD_BY_USER]
         if free:
@@ -179,15 +179,26 @@ def _hold_local(run: StoredRun, limit_s: float) -> Held:
     return Held((), waits)
 
 
-def _hold_script(run: StoredRun) -> Held:
+def _hold_script(run: StoredRun, limit_s: float) -> Held:
     client = SlurmClient()
     jobs = queued_jobs(run, client)
+    if not jobs:
+        raise _nothing_to_hold(run)
     for job in jobs:
         if job.state is JobState.PENDING:
             client.hold([job.job_id])
         else:
             client.requeue(job.job_id, held=True)
-    return Held(tuple(job.job_id for job in jobs), waits=True)
+    waits = _until(lambda: _waits(queued_jobs(run, client)), limit_s, _LOOK_S)
+    return Held(tuple(job.job_id for job in jobs), waits)
+
+
+def _waits(jobs: Sequence[QueuedJob]) -> bool:
+    return bool(jobs) and all(job.state is JobState.PENDING for job in jobs)
+
+
+def _nothing_to_hold(run: StoredRun) -> NotDone:
+    return NotDone(f"no job of run {run.run_id} is in the queue: there is nothing to hold")
 
 
 def _answer(run: StoredRun, what: What, exclude: tuple[str, ...], limit_s: float) -> Answer:
@@ -225,8 +236,7 @@ def _running(run: StoredRun) -> RunFacts:
 
 
 def _not_ended(run: StoredRun) -> None:
-    if run.is_sweep:
-        raise UsageError(f"{run.run_id} is a sweep: name one of its runs, such as {run.run_id}_0")
+    refuse_sweep(run)
     verdict = read_verdict(run.folder)
     if verdict is not None:
         raise UsageError(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from .array_task import MARK
+from .array_task import MARK, put_in
 from .launch_plan import ArrayPart, LaunchPlan, Submitter
 from .plan import plan
 from .spec import JobSpec
@@ -42,7 +43,7 @@ def sweep_plan(
 def _task(spec: JobSpec, submitter: Submitter, array: LaunchPlan) -> LaunchPlan:
     """A run of its own in a folder of its own; its script is sent when it goes on elsewhere."""
     directory = spec.checkpoint.directory
-    if directory is not None and "${sweep." not in directory:  # never one for several runs
+    if directory is not None and not _differs(directory, spec.sweep or []):  # one for each run
         directory = f"{directory}/{MARK}"
     own: dict[str, object] = {
         "checkpoint": spec.checkpoint.model_copy(update={"directory": directory}),
@@ -51,3 +52,8 @@ def _task(spec: JobSpec, submitter: Submitter, array: LaunchPlan) -> LaunchPlan:
     }
     named = replace(submitter, run_id=f"{submitter.run_id}_{MARK}", tree=None)
     return plan(spec.model_copy(update=own), named, "slurm")
+
+
+def _differs(directory: str, points: Sequence[Mapping[str, str]]) -> bool:
+    found = {Path(put_in(directory, point)) for point in points}
+    return "${sweep." in directory and len(found) == len(points)

@@ -16,7 +16,7 @@ from relight.errors import UsageError
 from relight.resilience.supervise.standing import read_verdict
 
 from ..rank_logs import LogTail, RankLog, rank_logs
-from ..runs import StoredRun, find_run
+from ..runs import StoredRun, find_run, refuse_sweep
 from .run_argument import complete_run
 
 _TICK_S: Final = 0.5
@@ -34,6 +34,7 @@ def command(
 ) -> None:
     """Print what every rank of every attempt of RUN has written."""
     stored = find_run(run)
+    refuse_sweep(stored)
     if as_json:
         logs = rank_logs(stored.folder, attempt, rank)
         click.echo(json.dumps([str(log.path) for log in logs]))
@@ -83,11 +84,17 @@ class Printer:
 
 
 def _follow(run: StoredRun, attempt: str | None, rank: int | None, printer: Printer) -> None:
+    over: set[Path] = set()  # of ranks that are no more, read to the end
     while True:
         ended = read_verdict(run.folder) is not None  # before the last words are read
         attempts = any(run.folder.journals.glob("*.jsonl"))
         logs = rank_logs(run.folder, attempt, rank) if attempts else []
-        printer.show(logs, to_the_end=ended)
+        printer.show((log for log in logs if log.path not in over), to_the_end=ended)
+        over |= {log.path for log in logs if _life(log) != _life(logs[-1])}
         if ended:
             return
         time.sleep(_TICK_S)
+
+
+def _life(log: RankLog) -> tuple[str, int]:
+    return log.attempt, log.generation

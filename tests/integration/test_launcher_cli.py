@@ -269,6 +269,23 @@ def test_hold_and_release_of_a_job_that_waits(relight: Relight, tmp_path: Path, 
     assert not (Path(answer["run_dir"]) / "HELD").exists()
 
 
+def test_hold_of_a_script_says_what_the_queue_says(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
+    (tmp_path / "job.sh").write_text("#!/bin/sh\necho hello\n")
+    assert relight("sbatch", str(tmp_path / "job.sh")).returncode == 0
+    for call, listed in enumerate(("42|RUNNING|None\n", "42|COMPLETING|None\n"), 1):
+        (fake / f"squeue.{call}.out").write_text(listed)
+    (fake / "squeue.3.out").write_text("42|PENDING|JobHeldUser\n")
+    held = relight("hold", "42")
+    assert (held.returncode, "is held" in held.stdout) == (0, True), held.stderr
+    assert "scontrol\trequeuehold\t42\n" in (fake / "calls").read_text()
+    assert (fake / "squeue.count").read_text().strip() == "3"
+    nothing = relight("hold", "42")
+    assert (nothing.returncode, "nothing to hold" in nothing.stderr) == (1, True)
+
+
 def test_restart_ends_the_wait_of_a_requeued_job(
     relight: Relight, tmp_path: Path, fake: Path
 ) -> None:
@@ -319,8 +336,9 @@ def test_a_sweep_is_one_call_of_sbatch(relight: Relight, tmp_path: Path, fake: P
     (fake / "squeue.out").write_text("42_[1-2%2]|PENDING|Priority\n42_0|RUNNING|None\n")
     told = json.loads(relight("status", answer["run_id"], "--json").stdout)
     assert (told["state"], told["tasks"]) == ("RUNNING", {"WAITING": 3})
-    refused = relight("restart", answer["run_id"])
-    assert (refused.returncode, "name one of its runs" in refused.stderr) == (2, True)
+    for verb in (("restart",), ("logs", "-f")):
+        refused = relight(*verb, answer["run_id"])
+        assert (refused.returncode, "name one of its runs" in refused.stderr) == (2, True)
 
 
 def submitted_sweep(relight: Relight, tmp_path: Path, fake: Path) -> dict[str, str]:

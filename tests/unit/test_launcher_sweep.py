@@ -141,3 +141,27 @@ def test_the_points_are_no_code(tmp_path: Path) -> None:
     env = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "0"}
     config = read_plan(folder_of(folder.root, env, 0)).config
     assert config.command == ("a", "$(touch HIT)")
+
+
+@pytest.mark.parametrize(
+    ("directory", "ends"),
+    [
+        ("ck/${sweep.lr}", ("ck/0.1/0", "ck/0.1/1", "ck/0.001/3")),
+        ("ck/${sweep.lr}-${sweep.seed}", ("ck/0.1-1", "ck/0.1-2", "ck/0.001-1")),
+        ("ck", ("ck/0", "ck/1", "ck/3")),
+    ],
+)
+def test_no_two_points_share_a_checkpoint_directory(
+    tmp_path: Path, directory: str, ends: tuple[str, ...]
+) -> None:
+    job = spec(
+        tmp_path, f"command: a\nsweep: {GRID}\ncheckpoint: {{directory: '/s/{directory}'}}\n"
+    )
+    sweep = planned(tmp_path, job)
+    with new_run_folder(sweep.arrays[0][1], "") as folder:
+        write_sweep(folder, sweep.points, sweep.task)
+    found = []
+    for task in ("0", "1", "3"):
+        env = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": task}
+        found.append(read_plan(folder_of(folder.root, env, 0)).config.checkpoint.directory)
+    assert found == [Path("/s") / end for end in ends]
