@@ -174,9 +174,15 @@ class Saves:
             known_s = self._stalls_s.get(receipt.step, 0.0)
             self._stalls_s[receipt.step] = max(known_s, float(stall_s))
         if len(receipts) == self._world_size:
-            del self._receipts[receipt.step]
-            longest_s = self._stalls_s.pop(receipt.step, None)
+            longest_s = self._stalls_s.get(receipt.step)
+            self._forget_until(receipt.step)
             self._commits.add(Save(receipt.step, tuple(receipts.values()), longest_s))
+
+    def _forget_until(self, step: int) -> None:
+        """Ranks save one step after the other: of those before nothing more can come."""
+        for saved in (self._receipts, self._stalls_s):
+            for past in [one for one in saved if one <= step]:
+                del saved[past]
 
     async def committed(self, step: int, limit_s: float) -> bool:
         """Wait for the commit of a step of this generation; False when it took too long."""

@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,5 +199,29 @@ def test_a_beginning_that_was_given_up_does_not_fence_the_next(
         saved(saves, run_config.checkpoint.directory, 2)
         await saves.settle()
         assert [type(event) for event in told] == [CheckpointCommitted]
+
+    asyncio.run(story())
+
+
+def test_a_save_that_stays_incomplete_is_forgotten(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some rank has failed to save these steps; the run may go on for weeks."""
+    monkeypatch.setattr(module, "commit", lambda *_: None)
+    by_rank = [
+        replace(receipt(), world_size=2, rank=rank, file=f"7.0.g1/shard-0000{rank}.h5")
+        for rank in (0, 1)
+    ]
+
+    async def story() -> None:
+        saves = Saves(run_config, lambda event: None, lambda message: None)
+        await saves.begin(Incarnation("7.0", 1), world_size=2, committed_step=-1)
+        for step in (1, 2, 3, 9):
+            early = replace(by_rank[0], step=step)
+            saves.saved({"type": "saved", "receipt": early.to_json(), "stall_s": 0.1})
+        for one in by_rank:  # of step 7
+            saves.saved({"type": "saved", "receipt": one.to_json(), "stall_s": 0.1})
+        assert set(saves._receipts) == set(saves._stalls_s) == {9}
+        await saves.settle()
 
     asyncio.run(story())
