@@ -13,10 +13,11 @@ from relight.resilience.decide.actions import (
     RequestAllocation,
     SaveAndStop,
     StartRanks,
+    Withdraw,
 )
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.codec import event_from_json, to_json
-from relight.resilience.decide.events import AttemptStarted, Event, NodeDegraded
+from relight.resilience.decide.events import AllocationArranged, AttemptStarted, Event, NodeDegraded
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
 
@@ -76,7 +77,10 @@ def _the_end_is_the_end(
     if after.phase is Phase.ENDED:
         assert finished or state.phase is Phase.ENDED
     if state.phase is Phase.ENDED and not isinstance(event, AttemptStarted):
-        assert (after.phase, actions) == (Phase.ENDED, ())
+        late = isinstance(event, AllocationArranged) and state.asked
+        taken_back = [action for action in actions if isinstance(action, Withdraw)]
+        assert (after.phase, list(actions)) == (Phase.ENDED, taken_back)
+        assert len(taken_back) == int(late)
 
 
 def _a_cancel_is_final(event: Event, after: State, actions: tuple[Action, ...]) -> None:

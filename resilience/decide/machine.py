@@ -83,6 +83,7 @@ from .while_running import (
     start_failed,
 )
 
+_AFTER_THE_END: Final = (AttemptStarted, CheckpointCommitted, AllocationArranged)
 _UNDER_WAY: Final = (Phase.PREFLIGHT, *RANKS_ALIVE, Phase.PROBING, Phase.WAITING)
 
 
@@ -97,7 +98,7 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
 
 
 def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
-    if state.phase is Phase.ENDED and not isinstance(event, AttemptStarted | CheckpointCommitted):
+    if state.phase is Phase.ENDED and not isinstance(event, _AFTER_THE_END):
         return state, ()
     match event:
         case AttemptStarted():

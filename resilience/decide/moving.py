@@ -20,6 +20,7 @@ from .ways_back import (
     out_of_budget,
     restarting,
     to_avoid,
+    withdraw,
 )
 
 
@@ -64,6 +65,8 @@ def allocation_refused(
 
 
 def allocation_arranged(state: State, event: AllocationArranged) -> Decision:
+    if state.phase is Phase.ENDED:  # the run did not wait for the answer
+        return replace(state, asked=False), (withdraw(event),) if state.asked else ()
     state = replace(state, asked=False, arranged=event)
     if state.phase is not Phase.MOVING:
         return state, ()  # the ranks still save

@@ -178,11 +178,15 @@ def finish(
     tail = state.fault.tail if state.fault is not None else ()
     order = Finish(outcome=outcome, exit_code=exit_code, cause=cause, reason=reason, tail=tail)
     ended = replace(state, phase=Phase.ENDED, arranged=None)
-    if state.arranged is None or outcome in (Outcome.RESTARTING, Outcome.INTERRUPTED):
+    if outcome in (Outcome.RESTARTING, Outcome.INTERRUPTED):
+        return replace(ended, asked=False), (order,)
+    if state.arranged is None:
         return ended, (order,)
-    why = f"the run does not go on: {reason}"
-    job = state.arranged
-    return ended, (Withdraw(mode=job.mode, job_id=job.job_id, reason=why), order)
+    return ended, (withdraw(state.arranged), order)
+
+
+def withdraw(arranged: AllocationArranged) -> Withdraw:
+    return Withdraw(mode=arranged.mode, job_id=arranged.job_id, reason="the run does not go on")
 
 
 def cause_text(state: State) -> str:

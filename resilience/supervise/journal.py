@@ -135,3 +135,12 @@ def read_journals(folder: Path) -> list[Record]:
     attempts = [read_journal(path) for path in folder.glob("*.jsonl")]
     attempts.sort(key=lambda records: records[0].time if records else 0.0)
     return [record for records in attempts for record in records]
+
+
+def shown(data: Mapping[str, object]) -> str:
+    """An entry for people: the fields that hold something, without the ranks' own words."""
+    return ", ".join(
+        f"{key}={value}"
+        for key, value in data.items()
+        if value not in ((), None, {}, "") and key != "tail"
+    )

@@ -85,6 +85,8 @@ class Orders:
         self._kill_at = kill_at
         self._look_for_stop = look_for_stop
         self._start: asyncio.Task[None] | None = None
+        self._request: asyncio.Task[None] | None = None  # the last one for an allocation
+        self._ending = False
 
     def carry_out(self, action: Action) -> None:
         match action:
@@ -116,7 +118,7 @@ class Orders:
             case SetCheckpointAside():
                 self._spawn(self._set_aside(action))
             case RequestAllocation():
-                self._spawn(self._request_allocation(action))
+                self._request = self._spawn(self._request_allocation(action))
             case Withdraw():
                 self._spawn(self._withdraw(action))
             case ExcludeNode():
@@ -207,6 +209,12 @@ class Orders:
             self._emit(cancelled(self._folder.cancelled, time.time()))
         self._emit(answer)
 
+    async def answered(self) -> None:
+        """The run has ended: wait for the answer to a request that is under way, ask no more."""
+        self._ending = True
+        if self._request is not None:
+            await asyncio.wait((self._request,))
+
     async def _ask_for_allocation(
         self, order: RequestAllocation
     ) -> AllocationArranged | AllocationRefused:
@@ -222,12 +230,15 @@ class Orders:
             except RestartRefused as error:
                 return AllocationRefused(reason=str(error))
             except ClusterUnavailable as error:
-                if time.time() > give_up_at or self._folder.cancelled.exists():
+                over = self._ending or time.time() > give_up_at
+                if over or self._folder.cancelled.exists():
                     return AllocationRefused(reason=str(error), transient=True)
                 _log.warning("asking again for a new allocation: %s", error)
             else:
                 return AllocationArranged(mode=restart.mode, job_id=restart.job_id)
             await asyncio.sleep(_SILENCE_PAUSE_S)
+            if self._ending:
+                return AllocationRefused(reason="the run has ended", transient=True)
 
     async def _withdraw(self, order: Withdraw) -> None:
         try:

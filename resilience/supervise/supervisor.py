@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import asdict
 from functools import partial
 from typing import Final, TypeVar
@@ -39,7 +39,7 @@ from .begin import allow_many_connections, begin, decided_before, policy_of
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .drill import Drill
-from .journal import Entry, JournalWriter, Kind, read_journals
+from .journal import Entry, JournalWriter, Kind, read_journals, shown
 from .last_word import keep_room, leave_verdict
 from .lookout import Lookout
 from .orders import Orders
@@ -195,7 +195,19 @@ class Supervisor:
         return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
     async def _handle(self, events: list[Event]) -> Finish | None:
-        """Decide on all events, make events and orders durable, then carry the orders out."""
+        """Decide on all events, then carry the orders out; what ends the attempt comes last."""
+        finish = None
+        for order in await self._decide(events):
+            if isinstance(order, Finish):
+                finish = order
+            else:
+                self._orders.carry_out(order)
+        if finish is not None:
+            await self._finish(finish)
+        return finish
+
+    async def _decide(self, events: list[Event]) -> list[Action]:
+        """The orders that follow from events, both durable by then."""
         now = time.time()
         entries: list[Entry] = []
         orders: list[Action] = []
@@ -207,12 +219,7 @@ class Supervisor:
             orders += actions
         # In a thread: a slow disk must not stop the beats that keep the agents alive.
         await asyncio.to_thread(self._journal.write, entries)
-        for order in orders:
-            if isinstance(order, Finish):
-                await self._finish(order)
-                return order
-            self._orders.carry_out(order)
-        return None
+        return orders
 
     async def _clean_up(self) -> None:
         for task in list(self._tasks):
@@ -256,7 +263,7 @@ class Supervisor:
 
     def _entry(self, kind: Kind, subject: Event | Action, now: float) -> Entry:
         data, name = to_json(subject), type(subject).__name__
-        _log.info("%s %s", name, _shown(data))
+        _log.info("%s %s", name, shown(data))
         return Entry(now, kind, name, data)
 
     # The attempt's begin and end
@@ -280,18 +287,12 @@ class Supervisor:
 
     async def _finish(self, order: Finish) -> None:
         await self._saves.settle(self._left_s())
-        await self._note(self._waiting())
+        await self._handle(self._waiting())
         await asyncio.to_thread(leave_verdict, self._folder, order)
-        await self._note(await self._watch.after(order, self._state))
+        await self._orders.answered()
+        await self._handle(self._waiting())  # nothing follows but that a successor is taken back
+        await self._handle(await self._watch.after(order, self._state))
         await self._show()
-
-    async def _note(self, events: list[Event]) -> None:
-        """What comes after the end is known, and nothing follows from it."""
-        now = time.time()
-        for event in events:
-            self._state, _ = step(self._state, event, self._policy, now)
-        entries = [self._entry("event", event, now) for event in events]
-        await asyncio.to_thread(self._journal.write, entries)
 
     # Ranks' words
 
@@ -392,12 +393,3 @@ class Supervisor:
             health=(*self._watch.said(self._state.degraded), *self._lookout.said),
         )
         await asyncio.to_thread(write_progress, self._folder, standing, time.time())
-
-
-def _shown(data: Mapping[str, object]) -> str:
-    """The fields that hold something, without the ranks' own words."""
-    return ", ".join(
-        f"{key}={value}"
-        for key, value in data.items()
-        if value not in ((), None, {}, "") and key != "tail"
-    )

@@ -24,6 +24,7 @@ from relight.resilience.decide.events import (
     RanksStarted,
     RanksStopped,
     StopRequested,
+    Superseded,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -190,3 +191,25 @@ def test_a_cancel_takes_back_what_is_told_of_more_nodes() -> None:
     _, actions = tell((told(StopCause.CANCELLED), ARRANGED), state)
     assert [type(action) for action in actions] == [Withdraw, Finish]
     assert end_of(actions).outcome is Outcome.CANCELLED
+
+
+def ended(code: int) -> tuple[Event, ...]:
+    return tuple(
+        RankExited(generation=1, rank=rank, node=f"n{rank + 1}", code=code) for rank in (0, 1)
+    )
+
+
+def test_a_run_that_does_not_wait_for_the_answer_takes_it_back() -> None:
+    cancel = told(StopCause.CANCELLED)
+    for story in (ended(0), (cancel, STOPPED)):
+        state, actions = tell((*STORY, *story))
+        assert [type(action) for action in actions] == [Finish]
+        state, actions = tell((ARRANGED,), state)
+        assert actions == (Withdraw(mode="successor", job_id="8", reason="the run does not go on"),)
+        assert tell((ARRANGED,), state)[1] == ()
+
+
+def test_what_another_supervisor_may_need_is_not_taken_back() -> None:
+    state, _ = tell((*STORY, Superseded(reason="attempt 8.0 has taken over"), ARRANGED))
+    assert (state.phase, state.asked) == (Phase.ENDED, False)
+    assert tell((ARRANGED,), state)[1] == ()

@@ -1,0 +1,103 @@
+"""A request for an allocation that the end of the run overtakes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from relight.resilience.config import RunConfig
+from relight.resilience.decide.actions import RequestAllocation
+from relight.resilience.decide.events import AllocationArranged, AllocationRefused, Event
+from relight.resilience.supervise import orders as module
+from relight.resilience.supervise.cluster import Allocation, Cluster, ClusterUnavailable, Restart
+from relight.resilience.supervise.orders import Orders
+from relight.resilience.supervise.pace import Pace
+from relight.resilience.supervise.ranks import Ranks
+from relight.resilience.supervise.saves import Saves
+
+EARLY = RequestAllocation(exclude=(), reason="the time limit is near", early=True)
+
+
+def told_at_the_end(config: RunConfig, ask: Callable[[], Restart]) -> list[Event]:
+    """What is known once a run that ends has heard of its request; ``ask`` is the scheduler."""
+    asked = threading.Event()
+
+    def new_allocation(exclude: tuple[str, ...], mode: str) -> Restart:
+        asked.set()
+        return ask()
+
+    async def story() -> list[Event]:
+        told: list[Event] = []
+
+        async def nothing() -> None:
+            pass
+
+        orders = Orders(
+            config,
+            cast(Cluster, SimpleNamespace(new_allocation=new_allocation)),
+            cast(Allocation, None),
+            cast(Ranks, None),
+            cast(Saves, None),
+            cast(Pace, None),
+            told.append,
+            asyncio.create_task,
+            lambda: None,
+            nothing,
+        )
+        orders.carry_out(EARLY)
+        await asyncio.to_thread(asked.wait, 10)
+        async with asyncio.timeout(10):
+            await orders.answered()
+        return told
+
+    return asyncio.run(story())
+
+
+def test_its_answer_is_known_before_the_supervisor_ends(run_config: RunConfig) -> None:
+    slow = threading.Event()
+
+    def ask() -> Restart:
+        slow.wait(0.2)
+        return Restart("successor", "8")
+
+    assert told_at_the_end(run_config, ask) == [AllocationArranged(mode="successor", job_id="8")]
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.2])
+def test_a_silent_scheduler_is_not_asked_again(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch, pause_s: float
+) -> None:
+    monkeypatch.setattr(module, "_SILENCE_PAUSE_S", 0.2)
+    asks: list[None] = []
+    slow = threading.Event()
+
+    def ask() -> Restart:
+        asks.append(None)
+        slow.wait(pause_s)
+        raise ClusterUnavailable("no answer")
+
+    (refused,) = told_at_the_end(run_config, ask)
+    assert isinstance(refused, AllocationRefused)
+    assert refused.transient
+    assert len(asks) == 1
+
+
+def test_who_has_asked_for_nothing_does_not_wait(run_config: RunConfig) -> None:
+    orders = Orders(
+        run_config,
+        cast(Cluster, None),
+        cast(Allocation, None),
+        cast(Ranks, None),
+        cast(Saves, None),
+        cast(Pace, None),
+        lambda event: None,
+        lambda work: asyncio.get_running_loop().create_task(work),
+        lambda: None,
+        lambda: asyncio.sleep(0),
+    )
+    asyncio.run(orders.answered())
