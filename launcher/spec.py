@@ -79,13 +79,13 @@ def _interval(value: object) -> str:
 
 
 def _word(value: object) -> str:
-    """Text, or a whole number written without quotes; other YAML values lose their spelling."""
+    """Text, or a number written without quotes; other YAML values lose their spelling."""
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError(f"{value!r} holds a NUL byte, which no program can be given")
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)  # of a number in YAML, its spelling
     raise ValueError(f"{value!r} is not text: put it in quotes")
 
 
@@ -143,7 +143,7 @@ def _sweep_name(name: object) -> str:
 def _scalar(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, float) else _word(value)
+    return _word(value)
 
 
 def _words(value: object) -> list[str]:
@@ -175,7 +175,7 @@ SecondsOrOff = Annotated[float, BeforeValidator(_seconds_or_off), WithJsonSchema
 Interval = Annotated[str, BeforeValidator(_interval)]
 Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
-Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "integer"]})]
+Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
 Sweep = Annotated[
     list[dict[str, str]], BeforeValidator(_sweep), WithJsonSchema({"type": ["object", "array"]})
@@ -183,7 +183,7 @@ Sweep = Annotated[
 Words = Annotated[
     list[str],
     BeforeValidator(_words),
-    WithJsonSchema({"type": ["string", "integer", "array"]}),
+    WithJsonSchema({"type": ["string", "number", "array"]}),
 ]
 SignalName = Annotated[str, BeforeValidator(_signal)]
 Lines = Annotated[
@@ -194,7 +194,7 @@ Lines = Annotated[
 Command = Annotated[
     list[str],
     BeforeValidator(_command),
-    WithJsonSchema({"type": ["string", "array"], "items": {"type": ["string", "integer"]}}),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": ["string", "number"]}}),
 ]
 Variable = Annotated[str, StringConstraints(pattern=_VARIABLE)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]

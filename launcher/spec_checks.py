@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeVar
 
-_SECRET_ENDINGS: Final = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|(API|ACCESS|PRIVATE|SECRET)_?KEY)$",
+_SECRET: Final = re.compile(
+    r"(^|_)(TOKEN|SECRETS?|(PG)?PASS(WORD|WD)?|CREDENTIALS?"
+    r"|(API|ACCESS|AUTH|ENCRYPTION|PRIVATE|SECRET|SIGNING|SSH)_?KEY)$",
     re.IGNORECASE,
 )
 # sbatch options that relight sets itself, and where the spec says the same thing.
@@ -29,11 +30,16 @@ _OWN_OPTIONS: Final = {
     "no-requeue": "restart.mode",
     "no-kill": "nothing: it is always set",
     "open-mode": "nothing: it is always append",
-    "array": "nothing: submit one run per task",
+    "array": "sweep",
     "wrap": "command",
     "parsable": "nothing",
     "test-only": "relight plan",
 }
+
+
+def is_secret(name: str) -> bool:
+    """Whether an environment variable of this name holds what nobody else may see."""
+    return _SECRET.search(name) is not None
 
 
 class NamedFaults(ValueError):
@@ -62,7 +68,7 @@ def check_env(env: dict[str, str]) -> dict[str, str]:
         f"env.{name}: by its name this is a secret, and env is stored in the run folder; write "
         f"its value into a file and name that: secrets: {{{name}: {{file: ...}}}}"
         for name in env
-        if _SECRET_ENDINGS.search(name)
+        if is_secret(name)
     ]
     if faults:
         raise NamedFaults(faults)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .layers import Layer, Place
+from .spec_checks import is_secret
 from .spec_faults import Fault, SpecError, nearest
 from .yaml_lines import Path
 
 _ANY: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _OURS: Final = re.compile(r"\$()\{((?:run|sweep)\.[^{}]*)\}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET: Final = re.compile(r"(?:^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(?:$|_)", re.I)
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+")
 _OF_SHELLS: Final = (("command",), ("resume",), ("setup",), ("health", "site_command"))
 _OF_SWEEPS: Final = (("command",), ("resume",), ("env",), ("checkpoint", "directory"))
@@ -82,7 +82,7 @@ class _Walk:
         if name.startswith("sweep."):
             self._check_swept(name, path)
             return match[0]  # each task of the sweep has its own
-        if _SECRET.search(name):
+        if is_secret(name):
             self._fault(path, f"${{{name}}} is a secret by its name: give it by `secrets`")
         elif name in self.env:
             return self.env[name]

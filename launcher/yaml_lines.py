@@ -28,6 +28,20 @@ class YamlFault(ValueError):
         self.line = line
 
 
+class Spelled(float):
+    """A number whose ``str`` is how it was written: as text, 3.10 is not 3.1."""
+
+    def __new__(cls, text: str) -> Spelled:
+        number = super().__new__(cls, text)
+        number._text = text
+        return number
+
+    def __str__(self) -> str:
+        return self._text
+
+    _text: str
+
+
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2's core schema."""
 
@@ -116,6 +130,6 @@ def _scalar(node: yaml.Node) -> object:
         case "int":
             return int(text)
         case "float":
-            return float(text)
+            return Spelled(text)
         case _:
             raise YamlFault(node.start_mark.line + 1, f"{node.tag} is not allowed here")

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from relight.errors import UsageError
+from relight.launcher.layers import Layer
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import load_spec, parse_spec
+from relight.launcher.variables import substitute
 
 
 def faults(text: str) -> list[tuple[int, str]]:
@@ -72,7 +74,7 @@ env: {HF_TOKEN: x}
         ("command: ''", 1, "the command is empty"),
         ("command: python 'x", 1, "No closing quotation"),
         ("command: cd x && python y", 1, "not run by a shell"),
-        ("command: [python, 1.5]", 1, "put it in quotes"),
+        ("command: [python, true]", 1, "put it in quotes"),
         ("command: {a: b}", 1, "command"),
         ("command: a\nname: '-x'", 2, "name: '-x' does not match"),
         ("command: a\nname: 'a b'", 2, "does not match"),
@@ -91,6 +93,7 @@ env: {HF_TOKEN: x}
         ("command: a\nresources: {task_per_node: 2}", 2, "did you mean 'tasks_per_node'?"),
         ("command: a\ncheckpoint: {keep: {lst: 2}}", 2, "did you mean 'last'?"),
         ("command: a\nsbatch: {nodes: 4}", 2, "use resources.nodes"),
+        ("command: a\nsbatch: {array: 0-3}", 2, "use sweep"),
         ("command: a\nsbatch: {job_name: x}", 2, "use name"),
         ("command: a\nsbatch: {A b: x}", 2, "not the long name"),
         ("command: a\nsbatch: {exclusive: false}", 2, "sbatch.exclusive"),
@@ -125,10 +128,26 @@ def test_alias_bomb() -> None:
     assert "more than 10000 values" in faults(bomb)[0][1]
 
 
+def test_a_number_as_text_is_as_it_was_written() -> None:
+    spec = parse_spec("command: [a, 1e-3, 0.10]\nenv: {LR: 0.10, PYTHON: 3.10, N: 4}", "job.yaml")
+    assert spec.command == ["a", "1e-3", "0.10"]
+    assert spec.env == {"LR": "0.10", "PYTHON": "3.10", "N": "4"}
+
+
+@pytest.mark.parametrize("name", ["PGPASSWORD", "DB_PASS", "PGPASS", "OPENAI_APIKEY", "MY_SECRETS"])
+def test_a_secret_is_one_wherever_it_is_named(name: str) -> None:
+    assert any("secret" in message for _, message in faults(f"command: a\nenv: {{{name}: x}}"))
+    layer = Layer({"env": {"A": f"${{{name}}}"}}, {})
+    with pytest.raises(SpecError, match="is a secret by its name"):
+        substitute(layer, {name: "hush"}, "a-0")
+
+
 @pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD"])
 def test_not_a_secret(name: str) -> None:
     spec = parse_spec(f"command: a\nenv: {{{name}: 'false'}}", "job.yaml")
     assert spec.env == {name: "false"}
+    layer = Layer({"env": {"A": f"${{{name}}}"}}, {})
+    assert substitute(layer, {name: "x"}, "a-0").value == {"env": {"A": "x"}}
 
 
 def test_the_lead_shrinks_with_the_time_limit() -> None:

@@ -46,7 +46,7 @@ def test_a_grid_and_a_list_are_points() -> None:
     assert (len(grid), grid[0], grid[5]) == (
         6,
         {"lr": "0.1", "seed": "1"},
-        {"lr": "0.001", "seed": "3"},
+        {"lr": "1e-3", "seed": "3"},
     )
     listed = parse_spec("command: a\nsweep: [{lr: x, on: true}, {lr: y, on: false}]", "j").sweep
     assert listed == [{"lr": "x", "on": "true"}, {"lr": "y", "on": "false"}]
@@ -101,7 +101,7 @@ def test_each_task_makes_a_run_of_its_own(tmp_path: Path) -> None:
     root = folder_of(folder.root, env, 4)
     assert root == folder.root / "tasks" / "5"
     config = read_plan(root).config
-    assert config.command == ("train", "--lr=0.001", "${x}")
+    assert config.command == ("train", "--lr=1e-3", "${x}")
     assert config.env == {"SEED": "3"}
     assert (config.run_id, config.run_dir) == ("lm-0a1b2c_5", root)
     assert config.checkpoint.directory == Path("/scratch/c/5")
@@ -146,8 +146,8 @@ def test_the_points_are_no_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("directory", "ends"),
     [
-        ("ck/${sweep.lr}", ("ck/0.1/0", "ck/0.1/1", "ck/0.001/3")),
-        ("ck/${sweep.lr}-${sweep.seed}", ("ck/0.1-1", "ck/0.1-2", "ck/0.001-1")),
+        ("ck/${sweep.lr}", ("ck/0.1/0", "ck/0.1/1", "ck/1e-3/3")),
+        ("ck/${sweep.lr}-${sweep.seed}", ("ck/0.1-1", "ck/0.1-2", "ck/1e-3-1")),
         ("ck", ("ck/0", "ck/1", "ck/3")),
     ],
 )
