@@ -116,6 +116,9 @@ def _start_now(run: StoredRun) -> bool:
     waiting = [job.job_id for job in jobs if job.reason == BEGIN_TIME]
     if not waiting or any(job.state is not JobState.PENDING for job in jobs):
         return False
+    began = any(run.folder.journals.glob("*.jsonl"))
+    if not began and not any(client.job(job_id).restarts for job_id in waiting):
+        return False  # it waits for a time of its user's own
     time.sleep(_REVOKED_S)
     for job_id in waiting:
         client.update(job_id, "StartTime", "now")

@@ -21,8 +21,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "Resources": "it is next, once enough nodes are free",
     "Dependency": "another job has to end first",
     "DependencyNeverSatisfied": "what it depends on will never come true: cancel it",
-    BEGIN_TIME: "it may not start yet; Slurm lets a requeued job wait for about two minutes, "
-    "which `relight restart` ends",
+    BEGIN_TIME: "it may not start before the time that `--begin` gave it; or it was requeued, and "
+    "Slurm lets it wait for about two minutes, which `relight restart` ends",
     "JobArrayTaskLimit": "as many tasks of its array run as may at once",
     HELD_BY_USER: _HELD,
     "job requeued in held state": _HELD,

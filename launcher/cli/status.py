@@ -79,10 +79,23 @@ def _watch_terminal(look: Look, text: Callable[[list[Status]], str], *, one: boo
     with Live(auto_refresh=False) as live:
         while True:
             found = look()
-            live.update(Text.from_ansi(text(found)), refresh=True)
+            if one:
+                live.update(Text.from_ansi(text(found)), refresh=True)
+            else:
+                told = most_wanted(found, live.console.height, text)
+                live.update(Text.from_ansi(told, no_wrap=True, overflow="ellipsis"), refresh=True)
             if one and found[0].state.final:
                 return
             time.sleep(_TICK_S)
+
+
+def most_wanted(found: list[Status], lines: int, text: Callable[[list[Status]], str]) -> str:
+    """What fits into so many lines of a terminal: runs that have not ended first, newest first."""
+    newest_first = found[::-1]
+    ordered = sorted(newest_first, key=lambda one: one.state.final)
+    shown = ordered[: max(1, lines - 3)]  # a heading, how many are left out, and the cursor
+    left = len(ordered) - len(shown)
+    return text(shown) + (f"\nand {left} more" if left else "")
 
 
 def _watch_lines(look: Look, text: Callable[[list[Status]], str], *, one: bool) -> None:

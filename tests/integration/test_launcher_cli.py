@@ -294,6 +294,12 @@ def test_restart_ends_the_wait_of_a_requeued_job(
     (fake / "squeue.out").write_text("42|COMPLETING|BeginTime\n")
     assert "does not run now" in relight("restart", answer["run_id"]).stderr, "it is too early"
     (fake / "squeue.out").write_text("42|PENDING|BeginTime\n")
+    jobs = FAKE_BIN.parents[1] / "22.05"
+    (fake / "scontrol.out").write_text((jobs / "scontrol-show-job-running.txt").read_text())
+    first = relight("restart", answer["run_id"])
+    assert "may not start before the time that `--begin` gave it" in first.stderr
+    assert "StartTime" not in (fake / "calls").read_text(), "its user wants it to wait"
+    (fake / "scontrol.out").write_text((jobs / "scontrol-show-job-requeued.txt").read_text())
     assert relight("restart", answer["run_id"]).returncode == 0
     (asked,) = [line for line in (fake / "calls").read_text().splitlines() if "Start" in line]
     assert asked == "scontrol\tupdate\tJobId=42\tStartTime=now"

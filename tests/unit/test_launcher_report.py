@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from relight.launcher.cli.status import most_wanted
 from relight.launcher.clusters.local_front import pretend_nodes
 from relight.launcher.clusters.local_step import tasks_of
 from relight.launcher.report import history
 from relight.launcher.site import Partition, Site, preemption_warning
-from relight.launcher.status import Presence, RunFacts, RunState, status
+from relight.launcher.status import Presence, RunFacts, RunState, Status, status
 from relight.launcher.story import sentence
 from relight.launcher.watch import JournalTail, LineWatcher, flushed, json_line, standing
 from relight.resilience.run_folder import RunFolder
@@ -219,3 +220,15 @@ def test_a_stop_is_told_once_in_an_attempt() -> None:
         "told to stop (time limit): near",
         "told to stop (time limit): near",
     ]
+
+
+def test_a_terminal_shows_what_goes_on_before_what_has_ended() -> None:
+    ended = [status(replace(FACTS, run_id=f"e{n}", verdict=verdict("FAILED"))) for n in range(20)]
+    running = [status(replace(FACTS, run_id=name)) for name in ("r0", "r1")]
+
+    def ids(found: list[Status]) -> str:
+        return " ".join(one.run_id for one in found)
+
+    found = [running[0], *ended, running[1]]
+    assert most_wanted(found, 7, ids) == "r1 r0 e19 e18\nand 18 more"
+    assert most_wanted(found, 40, ids).endswith(" e0")
