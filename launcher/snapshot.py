@@ -6,6 +6,7 @@ What git ignores stays out. A restart, days later, runs what was submitted.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from typing import Final
 
 from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
+
+from .runs import runs_dir
 
 MOST_FILES: Final = 20_000
 MOST_BYTES: Final = 256 * 1024**2
@@ -46,7 +49,8 @@ def take_snapshot(tree: Path, run: RunFolder) -> Snapshot:
     Raises:
         UsageError: it is too large, or a file cannot be read.
     """
-    names = [name for name in _names(tree) if (tree / name).is_file() or (tree / name).is_symlink()]
+    runs = [folder.resolve() for folder in (runs_dir(), run.root)]
+    names = [name for name in _names(tree) if _is_code(tree, name, runs)]
     sizes = [(tree / name).lstat().st_size for name in names]
     if len(names) > MOST_FILES or sum(sizes) > MOST_BYTES:
         raise UsageError(
@@ -59,7 +63,7 @@ def take_snapshot(tree: Path, run: RunFolder) -> Snapshot:
     try:
         for name in names:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(tree / name, target / name, follow_symlinks=False)
+            _copy(tree, name, target / name)
     except OSError as error:
         raise UsageError(f"code: snapshot: {error.filename}: {error.strerror}") from error
     commit = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", check=False).strip() or "none"
@@ -68,6 +72,28 @@ def take_snapshot(tree: Path, run: RunFolder) -> Snapshot:
     facts = {"tree": str(tree), "commit": commit, "dirty": dirty, "files": len(names)}
     (run.root / "code.json").write_text(json.dumps(facts) + "\n")
     return taken
+
+
+def _is_code(tree: Path, name: str, runs: Sequence[Path]) -> bool:
+    """Whether git's file is there as such: not behind a link that has taken its folder's place, and
+    no part of a run that is kept in the work tree."""
+    path = tree / name
+    if any((tree / above).is_symlink() for above in list(Path(name).parents)[:-1]):
+        return False
+    if any(path.is_relative_to(run) for run in runs if run.is_relative_to(tree)):
+        return False
+    return path.is_file() or path.is_symlink()
+
+
+def _copy(tree: Path, name: str, target: Path) -> None:
+    """A relative link that leaves the tree would lead elsewhere from its new place."""
+    source = tree / name
+    if source.is_symlink():
+        goal = Path(os.path.normpath(source.parent / source.readlink()))
+        if not goal.is_relative_to(tree):
+            target.symlink_to(goal)
+            return
+    shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _names(tree: Path, below: str = "") -> Iterator[str]:

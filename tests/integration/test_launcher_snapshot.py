@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from relight.launcher.snapshot import take_snapshot
 from relight.launcher.spec_file import parse_spec
+from relight.resilience.run_folder import RunFolder
 
 RELIGHT = Path(sys.executable).with_name("relight")
 
@@ -72,6 +74,42 @@ def test_the_run_has_the_code_of_its_submission(tree: Path, tmp_path: Path) -> N
     assert json.loads((folder / "code.json").read_text())["dirty"] is True
     plan = json.loads((folder / "plan.json").read_text())
     assert plan["run"]["working_dir"] == str(folder / "code" / "src")
+
+
+def snapshot(tree: Path, root: Path) -> Path:
+    root.mkdir(parents=True)
+    (root / "job.sh").touch()
+    take_snapshot(tree, RunFolder(root))
+    return root / "code"
+
+
+def test_a_link_that_leaves_the_tree_leads_to_the_same_place(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("numbers")
+    (tree / "src" / "data").symlink_to("../../data")
+    code = snapshot(tree, tmp_path / "far" / "away" / "run")
+    assert (code / "src" / "data").read_text() == "numbers"
+    assert (code / "src" / "link").readlink() == Path("program.py")
+
+
+def test_a_folder_that_has_become_a_link(tree: Path, tmp_path: Path) -> None:
+    (tree / "src").rename(tree / "source")
+    (tree / "src").symlink_to("source")
+    code = snapshot(tree, tmp_path / "run")
+    assert (code / "src").is_symlink()
+    assert (code / "src" / "helper.py").read_text() == "said = 'submitted'\n"
+
+
+def test_runs_that_are_kept_in_the_work_tree_are_no_code(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELIGHT_HOME", str(tree / ".relight"))
+    code = snapshot(tree, tree / ".relight" / "runs" / "a-0a1b2c")
+    (code / "large").touch()
+    again = snapshot(tree, tree / ".relight" / "runs" / "a-111111")
+    assert (again / "src" / "helper.py").exists()
+    assert not (again / ".relight").exists()
+    elsewhere = snapshot(tree, tree / "mine")
+    assert not (elsewhere / "mine").exists()
 
 
 def test_without_a_work_tree_nothing_is_made(tmp_path: Path) -> None:
