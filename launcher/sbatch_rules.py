@@ -8,11 +8,12 @@ from typing import Final
 from relight.resilience.config import RestartConfig, RunConfig
 
 from .launch_plan import Submitter
-from .layers import Place
+from .layers import Layer, Place
 from .plan import run_config
 from .sbatch_script import Line
 from .spec_faults import Fault, SpecError
 from .spec_file import build_spec
+from .variables import substitute
 from .yaml_lines import Path, YamlFault, read_yaml
 
 # sbatch's options say the rest of a spec, or it has no meaning for a script.
@@ -21,9 +22,14 @@ _OF_CHECKPOINT: Final = ("done", "lead", "signal")  # the rest is for those who 
 
 
 def config_of_lines(
-    lines: Sequence[Line], source: str, restart: RestartConfig, submitter: Submitter
+    lines: Sequence[Line],
+    source: str,
+    restart: RestartConfig,
+    submitter: Submitter,
+    env: Mapping[str, str],
 ) -> RunConfig:
-    """The configuration that ``lines`` ask for; ``restart`` holds where they do not speak of it.
+    """The configuration that ``lines`` ask for, with variables from ``env``; ``restart`` holds
+    where they do not speak of it.
 
     Raises:
         SpecError: something in them is wrong.
@@ -44,7 +50,8 @@ def config_of_lines(
             faults.append(Fault(Place(source, line.number), str(fault)))
     if faults:
         raise SpecError(faults)
-    return run_config(build_spec(value, places), submitter)
+    layer = substitute(Layer(value, places), env, submitter.run_id)
+    return run_config(build_spec(layer.value, layer.places), submitter)
 
 
 def _known_keys(restart: RestartConfig) -> dict[str, object]:

@@ -135,7 +135,7 @@ def _config(
         return default_config(options, facts)
     from ..sbatch_rules import config_of_lines
 
-    return config_of_lines(lines, source, default_restart(options), facts)
+    return config_of_lines(lines, source, default_restart(options), facts, os.environ)
 
 
 def _script_of(call: SbatchCall) -> tuple[str, str, str]:

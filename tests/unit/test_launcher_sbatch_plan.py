@@ -106,7 +106,8 @@ def test_a_long_path_of_python_is_no_obstacle(tmp_path: Path) -> None:
 
 def rules(*lines: str) -> RunConfig:
     numbered = [Line(number, line) for number, line in enumerate(lines, 2)]
-    return config_of_lines(numbered, "job.sh", default_restart({}), FACTS)
+    env = {"SCRATCH": "/scratch/me"}
+    return config_of_lines(numbered, "job.sh", default_restart({}), FACTS, env)
 
 
 def test_how_a_script_saves_and_resumes() -> None:
@@ -149,3 +150,11 @@ def test_faults_of_relight_lines(lines: list[str], message: str) -> None:
 )
 def test_run_names(job_name: str, name: str) -> None:
     assert run_name(job_name) == name
+
+
+def test_variables_in_own_lines() -> None:
+    config = rules("env: {OUT: '${SCRATCH}/${run.id}', RAW: '$${SCRATCH}'}", "resume: ./on ${N}")
+    assert config.env == {"OUT": "/scratch/me/job-0a1b2c", "RAW": "${SCRATCH}"}
+    assert "${N}" in config.resume[-1], "a shell's own"
+    with pytest.raises(SpecError, match="the variable NOWHERE is not set"):
+        rules("run_dir: ${NOWHERE}/runs")
