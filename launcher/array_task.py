@@ -1,7 +1,7 @@
 """The run folder of one task of a job array: each task is a run of its own, with its own restarts.
 
-Made by the task itself when it starts for the first time: at submission nobody knows the job's id,
-and a sweep may have thousands.
+Made by the task itself when it starts for the first time, or when somebody asks for it: at
+submission nobody knows the job's id, and a sweep may have thousands.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,34 @@ def folder_of(root: Path, env: Mapping[str, str], first: int | None = None) -> P
     return folder.root
 
 
+def array_size(points: int, arrays: int) -> int:
+    """How many tasks of a sweep are in each of its arrays; the last may have fewer."""
+    return ceil(points / arrays)
+
+
+def task_folder(root: Path, number: int) -> RunFolder | None:
+    """The folder of a task of a sweep, though it has not started; None when there is no such task,
+    or the sweep is not yet in the queue."""
+    sweep, submitted = RunFolder(root), root / "job_id"
+    if not sweep.sweep.is_dir() or not submitted.exists():
+        return None
+    jobs, count = submitted.read_text().split(), len(_points(sweep))
+    if not jobs or not 0 <= number < count:
+        return None
+    folder = RunFolder(root / "tasks" / str(number))
+    if not folder.plan.exists():
+        array, task = divmod(number, array_size(count, len(jobs)))
+        folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(folder.root / "job_id", f"{jobs[array]}_{task}\n")
+        _make(sweep, folder, str(number))
+    return folder
+
+
+def _points(sweep: RunFolder) -> list[Mapping[str, str]]:
+    points: list[Mapping[str, str]] = json.loads((sweep.sweep / "points.json").read_text())
+    return points
+
+
 def _make(array: RunFolder, folder: RunFolder, task: str) -> None:
     folder.attempts.mkdir(parents=True, exist_ok=True, mode=0o700)
     if array.sweep.is_dir():
@@ -62,7 +91,7 @@ def _of_array(array: RunFolder, folder: RunFolder, task: str) -> Any:
 
 
 def _of_sweep(array: RunFolder, number: int) -> Any:
-    point = json.loads((array.sweep / "points.json").read_text())[number]
+    point = _points(array)[number]
     content = json.loads((array.sweep / "plan.json").read_text().replace(MARK, str(number)))
     run, checkpoint = content["run"], content["run"]["checkpoint"]
     for key in ("command", "resume"):

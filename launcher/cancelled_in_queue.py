@@ -13,11 +13,13 @@ from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.standing import Verdict, read_verdict, write_verdict
 
+from .array_task import task_folder
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.orphan import read_mark
 from .clusters.slurm.parse import JobState
 from .queue import queued_jobs
 from .runs import StoredRun, job_ids
+from .sweep_tasks import read_tasks
 
 _QUICK_S: Final = 10.0
 
@@ -41,6 +43,24 @@ def verdict_of_cancelled(run: StoredRun) -> Verdict | None:
         )
         write_verdict(run.folder, order, time.time())
     return read_verdict(run.folder)
+
+
+def account_for_the_rest(sweep: StoredRun) -> None:
+    """Writes the verdicts of tasks that never started, once no job of the sweep is left."""
+    try:
+        if not job_ids(sweep.folder) or queued_jobs(sweep, SlurmClient(timeout_s=_QUICK_S)):
+            return
+    except RelightError:
+        return
+    for number in range(read_tasks(sweep.folder).count):
+        started = RunFolder(sweep.folder.root / "tasks" / str(number)).journals.exists()
+        task = None if started else task_folder(sweep.folder.root, number)
+        if task is not None and not task.journals.exists() and read_verdict(task) is None:
+            reason = "it never started, and no job of its sweep is left in the queue"
+            order = Finish(
+                outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason
+            )
+            write_verdict(task, order, time.time())
 
 
 def newest_job(folder: RunFolder) -> str | None:

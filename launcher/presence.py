@@ -7,7 +7,7 @@ import time
 from relight.errors import RelightError
 from relight.resilience.supervise.standing import read_verdict
 
-from .cancelled_in_queue import verdict_of_cancelled
+from .cancelled_in_queue import account_for_the_rest, verdict_of_cancelled
 from .clusters.local_front import is_alive
 from .clusters.slurm.parse import JobState, QueuedJob
 from .queue import Queue, belonging
@@ -27,9 +27,14 @@ def read_facts(run: StoredRun, queue: Queue, *, alone: bool = True) -> RunFacts:
     presence, job = Presence.ABSENT, None
     if verdict is None:
         presence, job = _local(run) if run.plan.cluster == "local" else _slurm(run, queue)
-    absent = presence is Presence.ABSENT and verdict is None and not run.is_sweep
+    absent = presence is Presence.ABSENT and verdict is None
     if absent and alone and queue.may_ask_of(run.run_id):
-        verdict = verdict_of_cancelled(run)
+        if run.is_sweep:
+            account_for_the_rest(run)
+            tasks = read_tasks(run.folder)
+            verdict = tasks.verdict
+        else:
+            verdict = verdict_of_cancelled(run)
     now = time.time()
     return RunFacts(
         run_id=run.run_id,

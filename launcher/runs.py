@@ -10,6 +10,7 @@ from pathlib import Path
 from relight.errors import RelightError, UsageError
 from relight.resilience.run_folder import RunFolder
 
+from .array_task import task_folder
 from .stored_plan import StoredPlan, read_plan
 
 
@@ -56,6 +57,7 @@ def find_run(wanted: str) -> StoredRun:
     matches = matches or [folder for folder in folders if folder.name.startswith(wanted)]
     found = {folder.name for folder in matches}  # tasks of an array begin with its name
     matches = [folder for folder in matches if folder.name.rpartition("_")[0] not in found]
+    matches = matches or _waiting_task(wanted)
     if not matches:
         raise UsageError(
             f"no run {wanted!r} in {runs_dir()}; `relight status` lists the runs, "
@@ -65,6 +67,21 @@ def find_run(wanted: str) -> StoredRun:
         names = ", ".join(folder.name for folder in matches)
         raise UsageError(f"{wanted!r} may be any of {names}: write more of the name")
     return _open(matches[0])
+
+
+def _waiting_task(wanted: str) -> list[Path]:
+    """A run of a sweep that has not started."""
+    sweep, _, number = wanted.rpartition("_")
+    root = runs_dir() / sweep
+    if (
+        not sweep
+        or not number.isdecimal()
+        or not root.is_dir()
+        or root.stat().st_uid != os.getuid()
+    ):
+        return []
+    folder = task_folder(root.resolve(), int(number))
+    return [] if folder is None else [folder.root]
 
 
 def refuse_sweep(run: StoredRun) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
-from .array_task import MARK, put_in
+from .array_task import MARK, array_size, put_in
 from .launch_plan import ArrayPart, LaunchPlan, Submitter
 from .plan import plan
 from .spec import JobSpec
@@ -29,9 +30,10 @@ def sweep_plan(
     ``most`` is how many tasks an array may have.
     """
     points = spec.sweep or []
+    size = array_size(len(points), ceil(len(points) / most))
     parts = [
-        ArrayPart(first=first, count=min(most, len(points) - first), at_once=spec.at_once)
-        for first in range(0, len(points), most)
+        ArrayPart(first=first, count=min(size, len(points) - first), at_once=spec.at_once)
+        for first in range(0, len(points), size)
     ]
     arrays = tuple(
         (part.name(submitter.run_id), plan(waiting, submitter, "slurm", part).after(after))

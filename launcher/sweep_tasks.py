@@ -24,6 +24,10 @@ class Tasks:
     counts: Mapping[str, int]
     verdict: Verdict | None
 
+    @property
+    def count(self) -> int:
+        return sum(self.counts.values())
+
 
 def read_tasks(folder: RunFolder) -> Tasks:
     """Reads the verdicts of all tasks of a sweep."""
@@ -47,7 +51,7 @@ def tasks_of(tasks: list[Verdict | str]) -> Tasks:
 
 
 def _standing(task: RunFolder) -> Verdict | str:
-    return read_verdict(task) or ("STARTED" if task.plan.exists() else "WAITING")
+    return read_verdict(task) or ("STARTED" if task.journals.exists() else "WAITING")
 
 
 def _verdict(ended: list[Verdict]) -> Verdict:

@@ -387,6 +387,26 @@ def test_cancel_of_a_sweep_takes_the_whole_array(
     assert marked == [False, True]
 
 
+def test_a_task_that_waits_is_cancelled_by_itself(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    answer = submitted_sweep(relight, tmp_path, fake)
+    run_id, root = answer["run_id"], answer["run_dir"]
+    (fake / "squeue.1.out").write_text("42_[1-2%2]|PENDING|Priority\n42_0|RUNNING|None\n")
+    (fake / "squeue.2.out").write_text("42_[1%2]|PENDING|Priority\n42_0|RUNNING|None\n")
+    done = relight("cancel", f"{run_id}_2")
+    assert done.returncode == 0, done.stderr
+    assert "scancel\t42_2\n" in (fake / "calls").read_text()
+    assert json.loads(relight("status", f"{run_id}_2", "--json").stdout)["state"] == "CANCELLED"
+    tasks_ended(root, range(1), "COMPLETED")
+    told = json.loads(relight("status", run_id, "--json").stdout)
+    assert told["tasks"] == {"COMPLETED": 1, "CANCELLED": 2}, (
+        "one never started, and the queue is empty"
+    )
+    assert told["state"] == "FAILED"
+    assert "no run" in relight("status", f"{run_id}_3").stderr
+
+
 def test_cancel_of_a_sweep_that_is_done(relight: Relight, tmp_path: Path, fake: Path) -> None:
     answer = submitted_sweep(relight, tmp_path, fake)
     tasks_ended(answer["run_dir"], range(3), "COMPLETED")

@@ -75,11 +75,11 @@ def test_arrays_are_split_where_the_site_wants_it(tmp_path: Path) -> None:
     job = spec(tmp_path, f"command: a\nsweep: {GRID}\nat_once: 2")
     sweep = planned(tmp_path, job, most=4)
     first, second = (plan.script.splitlines() for _, plan in sweep.arrays)
-    assert "#SBATCH --array=0-3%2" in first
-    assert "#SBATCH --array=0-1%2" in second
+    assert "#SBATCH --array=0-2%2" in first
+    assert "#SBATCH --array=0-2%2" in second
     assert first[-1].endswith("/runs/lm-0a1b2c 0")
-    assert second[-1].endswith("/runs/lm-0a1b2c 4")
-    assert [name for name, _ in sweep.arrays] == ["lm-0a1b2c", "lm-0a1b2c.4"]
+    assert second[-1].endswith("/runs/lm-0a1b2c 3")
+    assert [name for name, _ in sweep.arrays] == ["lm-0a1b2c", "lm-0a1b2c.3"]
 
 
 @pytest.fixture(autouse=True)
