@@ -87,6 +87,7 @@ class Orders:
         self._start: asyncio.Task[None] | None = None
         self._request: asyncio.Task[None] | None = None  # the last one for an allocation
         self._ending = False
+        self._set_asides: set[asyncio.Task[None]] = set()
 
     def carry_out(self, action: Action) -> None:
         match action:
@@ -116,7 +117,9 @@ class Orders:
             case AwaitStorage():
                 self._spawn(self._await_storage(action))
             case SetCheckpointAside():
-                self._spawn(self._set_aside(action))
+                task = self._spawn(self._set_aside(action))
+                self._set_asides.add(task)
+                task.add_done_callback(self._set_asides.discard)
             case RequestAllocation():
                 self._request = self._spawn(self._request_allocation(action))
             case Withdraw():
@@ -142,6 +145,8 @@ class Orders:
     async def _start_ranks(self, order: StartRanks) -> None:
         await asyncio.sleep(order.delay_s)
         self._spawn(self._look_for_stop())
+        if self._set_asides:  # or the damaged one would be chosen again
+            await asyncio.wait(self._set_asides)
         try:
             restore = await self._saves.begin(
                 Incarnation(self._allocation.attempt, order.generation),
