@@ -13,6 +13,7 @@ from typing import Final
 
 from relight.errors import RelightError, UsageError
 from relight.resilience.supervise.requests import (
+    OWN_SAVE_LIMIT_S,
     Answer,
     Request,
     What,
@@ -32,7 +33,6 @@ from .waiting import BEGIN_TIME, HELD_BY_USER
 from .watch import JournalTail
 
 ANSWER_LIMIT_S: Final = 60.0
-OWN_SAVE_LIMIT_S: Final = 900.0
 HOLD_LIMIT_S: Final = 60.0
 _REVOKED_S: Final = 2.0
 _TICK_S: Final = 0.2

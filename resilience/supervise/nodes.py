@@ -125,7 +125,8 @@ async def _step(
         env=env,
         output=out_dir / "step.log",
     )
-    code = await processes.run(cluster.step_command(request), out_dir / "step.log", limit_s)
+    command = await asyncio.to_thread(cluster.step_command, request)
+    code = await processes.run(command, out_dir / "step.log", limit_s)
     if code != 0:
         _log.warning("the step %s ended with %s", name, "no end" if code is None else code)
 

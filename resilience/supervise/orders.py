@@ -43,6 +43,7 @@ from ..health.exclusion import record_exclusion
 from ..run_folder import RunFolder
 from . import storage_probe
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
+from .marks import look_for_cancel
 from .nodes import probe, put_to_work, run_preflight
 from .pace import Pace
 from .ranks import Ranks
@@ -170,7 +171,17 @@ class Orders:
             )
             return
         self._pace.begin(time.monotonic(), self._config.ranks_on(len(order.nodes)))
-        await self._ranks.start(order, restore.manifest, restore.step)
+        try:
+            await self._ranks.start(order, restore.manifest, restore.step)
+        except OSError as error:
+            self._emit(
+                StartFailed(
+                    generation=order.generation,
+                    missing=(),
+                    detail=f"the ranks cannot be started: {error}",
+                    errno=error.errno,
+                )
+            )
 
     async def _await_storage(self, order: AwaitStorage) -> None:
         begun = time.monotonic()
@@ -205,13 +216,11 @@ class Orders:
 
     async def _request_allocation(self, order: RequestAllocation) -> None:
         # A cancel that came in between is final: nothing is sent.
-        if self._folder.cancelled.exists():
-            self._emit(cancelled(self._folder.cancelled, time.time()))
+        if await self._look_for_cancel():
             self._emit(AllocationRefused(reason="the run was cancelled"))
             return
         answer = await self._ask_for_allocation(order)
-        if self._folder.cancelled.exists():
-            self._emit(cancelled(self._folder.cancelled, time.time()))
+        await self._look_for_cancel()
         self._emit(answer)
 
     async def answered(self) -> None:
@@ -219,6 +228,12 @@ class Orders:
         self._ending = True
         if self._request is not None:
             await asyncio.wait((self._request,))
+
+    async def _look_for_cancel(self) -> bool:
+        mark = await look_for_cancel(self._folder)
+        if mark is not None:
+            self._emit(cancelled(mark, time.time()))
+        return mark is not None
 
     async def _ask_for_allocation(
         self, order: RequestAllocation
@@ -236,7 +251,7 @@ class Orders:
                 return AllocationRefused(reason=str(error))
             except ClusterUnavailable as error:
                 over = self._ending or time.time() > give_up_at
-                if over or self._folder.cancelled.exists():
+                if over or await look_for_cancel(self._folder) is not None:
                     return AllocationRefused(reason=str(error), transient=True)
                 _log.warning("asking again for a new allocation: %s", error)
             else:

@@ -130,7 +130,8 @@ class Ranks:
             master_port=port,
             restore=restore,
         )
-        self._launch(rendezvous)
+        argv = await asyncio.to_thread(command_of, self._config, started_before=self.started_before)
+        self._launch(rendezvous, argv)
         self._emit(
             RanksStarted(
                 generation=order.generation,
@@ -172,7 +173,7 @@ class Ranks:
             mpi=self._config.mpi,
             output=self._step_log,
         )
-        command = self._cluster.step_command(request)
+        command = await asyncio.to_thread(self._cluster.step_command, request)
         self._process = await processes.start(command, self._step_log)
 
     async def _end_step(self) -> None:
@@ -226,8 +227,7 @@ class Ranks:
         missing = () if len(absent) == len(self._nodes) > 1 else absent
         return StartFailed(generation=self.generation, missing=missing, detail=detail)
 
-    def _launch(self, rendezvous: Rendezvous) -> None:
-        argv = command_of(self._config, started_before=self.started_before)
+    def _launch(self, rendezvous: Rendezvous, argv: tuple[str, ...]) -> None:
         self.started_before = True
         if self._config.program == "script":
             self._alive[0] = self._allocation.batch_node

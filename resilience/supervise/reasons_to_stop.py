@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from ..config import RunConfig
@@ -18,6 +17,7 @@ from ..decide.events import Event, StopRequested
 from ..decide.state import Phase, Stop
 from ..run_folder import RunFolder
 from .cluster import Cluster, ClusterUnavailable, StopNotice
+from .marks import Marks, look_for_cancel
 
 _log: Final = logging.getLogger(__name__)
 _TRIES: Final = 5  # to learn why a signal came
@@ -32,12 +32,12 @@ _ENDS: Final = frozenset(
 )
 
 
-def cancelled(mark: Path, now: float) -> StopRequested:
-    """The user has ended the run for good; the mark may say how."""
+def cancelled(evidence: str, now: float) -> StopRequested:
+    """The user has ended the run for good."""
     return StopRequested(
         cause=StopCause.CANCELLED,
         kill_at=now + _CANCEL_WINDOW_S,
-        evidence=mark.read_text() or "relight cancel was called",
+        evidence=evidence,
     )
 
 
@@ -72,8 +72,7 @@ class ReasonsToStop:
         self._time_needed_s = time_needed_s
         self._on_warning = on_warning
         self._begun = time.time()
-        self._cancelled = RunFolder(config.run_dir).cancelled
-        self._held = RunFolder(config.run_dir).held
+        self._folder = RunFolder(config.run_dir)
         self._cluster = cluster
         self._emit = emit
         self._settled = asyncio.Event()
@@ -140,8 +139,9 @@ class ReasonsToStop:
         await self._settled.wait()
 
     async def _ask_once(self, signal_name: str, to_supervisor: bool) -> StopCause:
-        if self._cancelled.exists():
-            self._emit(cancelled(self._cancelled, time.time()))
+        mark = await look_for_cancel(self._folder)
+        if mark is not None:
+            self._emit(cancelled(mark, time.time()))
             return StopCause.CANCELLED
         notice = await asyncio.to_thread(
             self._cluster.stop_notice, signal_name, to_supervisor=to_supervisor
@@ -163,19 +163,19 @@ class ReasonsToStop:
             and notice.kill_at - time.time() > self._lead_s
         )
 
-    async def look(self, known: Stop | None, phase: Phase) -> None:
-        """Look for marks of the user and at the clock; ``known`` is the stop that is under way."""
+    async def look(self, marks: Marks, known: Stop | None, phase: Phase) -> None:
+        """Heed marks of the user and the clock; ``known`` is the stop that is under way."""
         if known is not None and known.cause is StopCause.CANCELLED:
             return
-        if self._cancelled.exists():
-            self._emit(cancelled(self._cancelled, time.time()))
+        if marks.cancelled is not None:
+            self._emit(cancelled(marks.cancelled, time.time()))
         elif known is not None and known.ends_allocation:
             return
         elif self._script:
             await self._look_for_limit_of_script()
         elif phase in _CANNOT_LEAVE:
             return
-        elif self._held.exists():
+        elif marks.held:
             can_save = self._can_save() or self._saves_itself
             self._emit(stop_by_user(StopCause.HELD, "relight hold was called", can_save=can_save))
         elif self._limit_is_near():

@@ -10,25 +10,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from ..config import RunConfig
 from ..decide.causes import StopCause
 from ..decide.events import Event, NodesRejected
 from ..decide.state import Phase
 from ..run_folder import RunFolder
+from .look import Look
+from .marks import What as What
+from .marks import request_path
 from .own_saves import saved_files
 from .ranks import Ranks
 from .reasons_to_stop import stop_by_user
 from .saves import Saves
 
-_LOOK_S: Final = 0.5
-What = Literal["checkpoint", "restart"]
+_log: Final = logging.getLogger(__name__)
+OWN_SAVE_LIMIT_S: Final = 900.0  # for a program that saves by itself
+_LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +59,13 @@ def write_request(folder: RunFolder, what: What, exclude: tuple[str, ...] = ()) 
     """Leaves a request for the supervisor."""
     request = Request(token=secrets.token_hex(8), exclude=exclude)
     folder.requests.mkdir(mode=0o700, exist_ok=True)
-    _write(_request_path(folder, what), asdict(request))
+    _write(request_path(folder, what), asdict(request))
     return request
 
 
 def withdraw_request(folder: RunFolder, what: What, request: Request) -> None:
     """Takes a request back that nobody has taken; another one's stays."""
-    path = _request_path(folder, what)
+    path = request_path(folder, what)
     if _read(path).get("token") == request.token:
         path.unlink(missing_ok=True)
 
@@ -74,6 +81,9 @@ def read_answer(folder: RunFolder, what: What, request: Request) -> Answer | Non
         step=step if isinstance(step, int) else None,
         refused=refused if isinstance(refused, str) else None,
     )
+
+
+Serve = Callable[[Request], Coroutine[object, object, None]]
 
 
 class Requests:
@@ -94,37 +104,72 @@ class Requests:
         self._saves = saves
         self._emit = emit
         self._spawn = spawn
+        self._taking: set[What] = set()
 
-    def look(self, phase: Phase) -> None:
-        """Look once."""
-        if not self._folder.requests.is_dir():
-            return
-        if phase is Phase.RUNNING and self._wanted("checkpoint"):
+    def look(self, phase: Phase, wanted: frozenset[What]) -> None:
+        """Begin what is ``wanted`` and can be done now."""
+        wanted -= self._taking
+        if phase is Phase.RUNNING and "checkpoint" in wanted:
             if not self._saves.speaking and self._config.checkpoint.signal is not None:
-                self._spawn(self._save_itself(self._take("checkpoint")))
+                self._begin("checkpoint", self._save_itself)
             elif self._script:
-                refused = "the script does not say how it is told to save: see checkpoint.signal"
-                self._answer("checkpoint", self._take("checkpoint"), refused=refused)
+                self._begin("checkpoint", self._refuse)
             elif self._saves.can_be_ordered:
-                self._spawn(self._save(self._take("checkpoint")))
-        if phase in (Phase.PREFLIGHT, Phase.RUNNING) and self._wanted("restart"):
-            self._restart(self._take("restart"))
+                self._begin("checkpoint", self._save)
+        if phase in (Phase.PREFLIGHT, Phase.RUNNING) and "restart" in wanted:
+            self._begin("restart", self._restart)
+
+    def _begin(self, what: What, serve: Serve) -> None:
+        self._taking.add(what)
+        self._spawn(self._serve(what, serve))
+
+    async def _serve(self, what: What, serve: Serve) -> None:
+        try:
+            request = await asyncio.to_thread(self._take, what)
+        except OSError as error:
+            _log.warning("the request for a %s waits: %s", what, error)
+            return
+        finally:
+            self._taking.discard(what)
+        if request is not None:
+            await serve(request)
+
+    async def _refuse(self, request: Request) -> None:
+        refused = "the script does not say how it is told to save: see checkpoint.signal"
+        await self._answer("checkpoint", request, refused=refused)
 
     async def _save(self, request: Request) -> None:
         step = await self._saves.order_save(self._ranks.alive)
         refused = None if step is not None else "not all ranks answered; the run goes on"
-        self._answer("checkpoint", request, step=step, refused=refused)
+        await self._answer("checkpoint", request, step=step, refused=refused)
 
     async def _save_itself(self, request: Request) -> None:
         """Tell the program, and wait for a file of its own where there is a pattern of them."""
-        before = saved_files(self._config)
-        signal_ = {"type": "signal", "signal": self._config.checkpoint.signal}
-        self._ranks.tell(signal_)
-        while self._config.checkpoint.done is not None and saved_files(self._config) == before:
+        generation, give_up_at = self._ranks.generation, time.monotonic() + OWN_SAVE_LIMIT_S
+        files = Look(partial(saved_files, self._config))
+        before = await files.now(_LOOK_S)
+        self._ranks.tell({"type": "signal", "signal": self._config.checkpoint.signal})
+        while self._config.checkpoint.done is not None:
             await asyncio.sleep(_LOOK_S)
-        self._answer("checkpoint", request)
+            now = await files.now(_LOOK_S)
+            if before is None:
+                before = now
+            elif now is not None and now != before:
+                break
+            refused = self._why_over(generation, give_up_at)
+            if refused is not None:
+                await self._answer("checkpoint", request, refused=refused)
+                return
+        await self._answer("checkpoint", request)
 
-    def _restart(self, request: Request) -> None:
+    def _why_over(self, generation: int, give_up_at: float) -> str | None:
+        if self._ranks.generation != generation:
+            return "the ranks were started again before a file of checkpoint.done changed"
+        if time.monotonic() > give_up_at:
+            return f"no file of checkpoint.done has changed in {OWN_SAVE_LIMIT_S:.0f} s"
+        return None
+
+    async def _restart(self, request: Request) -> None:
         """Before ranks run, and for a script, which Slurm requeues, nodes are all there is."""
         reason = "relight restart was called"
         if request.exclude:
@@ -132,29 +177,25 @@ class Requests:
         if not self._script:
             can_save = bool(self._saves.speaking or self._config.checkpoint.signal)
             self._emit(stop_by_user(StopCause.SIGNALLED, reason, can_save=can_save))
-        self._answer("restart", request)
+        await self._answer("restart", request)
 
-    def _wanted(self, what: What) -> bool:
-        return _request_path(self._folder, what).exists()
-
-    def _take(self, what: What) -> Request:
-        path = _request_path(self._folder, what)
+    def _take(self, what: What) -> Request | None:
+        """None when it is not there any more, or none of ours."""
+        path = request_path(self._folder, what)
         content = _read(path)
         path.unlink(missing_ok=True)
+        if not content:
+            return None
         exclude = content.get("exclude")
         nodes = exclude if isinstance(exclude, list) else []
         return Request(token=str(content.get("token")), exclude=tuple(map(str, nodes)))
 
-    def _answer(
+    async def _answer(
         self, what: What, request: Request, *, step: int | None = None, refused: str | None = None
     ) -> None:
         answer = Answer(token=request.token, step=step, refused=refused)
         with contextlib.suppress(OSError):  # who asked gives up after a while
-            _write(_answer_path(self._folder, what), asdict(answer))
-
-
-def _request_path(folder: RunFolder, what: What) -> Path:
-    return folder.requests / f"{what}.json"
+            await asyncio.to_thread(_write, _answer_path(self._folder, what), asdict(answer))
 
 
 def _answer_path(folder: RunFolder, what: What) -> Path:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ..config import RunConfig
 from ..decide.actions import SaveAndStop
 from ..decide.events import Event, RanksLingered, SaveFailed
 from .deadline import Deadline
+from .look import Look
 from .own_saves import saved_files
 from .pace import Pace
 from .ranks import Ranks
@@ -78,15 +80,15 @@ async def _save_itself(
     Ranks may each write a file of their own, so the first that is new says little: all has come
     when nothing has changed for a while.
     """
-    files = _OwnFiles(config)
-    before = seen = await files.look(min(_TURN_S, deadline().left_s(time.time())))
+    files = Look(partial(saved_files, config))
+    before = seen = await files.now(min(_TURN_S, deadline().left_s(time.time())))
     ranks.terminate()
     ranks.let_end()
     generation, changed = ranks.generation, time.monotonic()
     while deadline().left_s(time.time()) > 0 and ranks.generation == generation and ranks.alive:
         turn_s = min(_TURN_S, deadline().left_s(time.time()))
         await asyncio.sleep(turn_s)
-        if config.checkpoint.done is None or (now := await files.look(turn_s)) is None:
+        if config.checkpoint.done is None or (now := await files.now(turn_s)) is None:
             continue
         if before is None:
             before = seen = now
@@ -95,26 +97,6 @@ async def _save_itself(
         if seen != before and time.monotonic() - changed > _LINGER_S:
             break
     return tuple(sorted(ranks.alive))
-
-
-class _OwnFiles:
-    """What a program has saved, on a file system that may not answer: asked once until it does."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config
-        self._asking: asyncio.Task[Mapping[str, int]] | None = None
-
-    async def look(self, limit_s: float) -> Mapping[str, int] | None:
-        """None when it is not known."""
-        if self._asking is None:
-            self._asking = asyncio.create_task(asyncio.to_thread(saved_files, self._config))
-        if not (await asyncio.wait({self._asking}, timeout=limit_s))[0]:
-            return None
-        asked, self._asking = self._asking, None
-        try:
-            return asked.result()
-        except OSError:
-            return None
 
 
 async def _order_stop(

@@ -41,7 +41,9 @@ from .deadline import Deadline
 from .drill import Drill
 from .journal import Entry, JournalWriter, Kind, read_journals, shown
 from .last_word import keep_room, leave_verdict
+from .look import Look
 from .lookout import Lookout
+from .marks import Marks, read_marks
 from .orders import Orders
 from .pace import Pace
 from .ranks import Ranks
@@ -142,6 +144,8 @@ class Supervisor:
             self._kill_at,
             self._reasons.look_before_start,
         )
+        self._marks = Look(partial(read_marks, self._folder))
+        self._progress = Look(lambda: write_progress(self._folder, self._standing, time.time()))
         self._requests = Requests(config, self._ranks, self._saves, self._emit, self._spawn)
         self._rate = Rate()
         self._watch = Watch(
@@ -357,8 +361,9 @@ class Supervisor:
             auto_s = cadence(self._state.past, self._config.nodes).interval_s
             if self._state.phase is Phase.RUNNING and self._saves.due(auto_s):
                 self._spawn(self._saves.order_save(self._ranks.alive))
-            self._requests.look(self._state.phase)
-            await self._reasons.look(self._state.stop, self._state.phase)
+            marks = await self._marks.now(_TICK_S) or Marks()
+            self._requests.look(self._state.phase, marks.wanted)
+            await self._reasons.look(marks, self._state.stop, self._state.phase)
             await self._show()
 
     def _can_save(self) -> bool:
@@ -379,7 +384,7 @@ class Supervisor:
 
     async def _show(self) -> None:
         reached = min(self._saves.steps.values(), default=None)
-        standing = Standing(
+        self._standing = Standing(
             attempt=self._allocation.attempt,
             job_id=self._allocation.job_id,
             generation=self._state.generation,
@@ -392,4 +397,4 @@ class Supervisor:
             end_time=self._reasons.end_time,
             health=(*self._watch.said(self._state.degraded), *self._lookout.said),
         )
-        await asyncio.to_thread(write_progress, self._folder, standing, time.time())
+        await self._progress.now(_TICK_S)

@@ -141,7 +141,7 @@ class Watch:
         if running or self._over or time.monotonic() - self._started < self._every_s:
             return
         self._started = time.monotonic()
-        self._out_dir.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(self._out_dir.mkdir, parents=True, exist_ok=True)
         program = (sys.executable, "-m", "relight.resilience.health.watch")
         request = StepRequest(
             name="watch",
@@ -152,7 +152,7 @@ class Watch:
             env={},
             output=self._out_dir / "step.log",
         )
-        command = self._cluster.step_command(request)
+        command = await asyncio.to_thread(self._cluster.step_command, request)
         self._process = await processes.start(command, self._out_dir / "step.log")
 
     def _before(self) -> dict[str, Sample]:

@@ -15,6 +15,7 @@ from relight.resilience.decide.events import Event, StopRequested
 from relight.resilience.decide.state import Phase, Stop
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Cluster
+from relight.resilience.supervise.marks import read_marks
 from relight.resilience.supervise.reasons_to_stop import ReasonsToStop
 
 
@@ -27,7 +28,7 @@ def looked(config: RunConfig, known: StopCause | None, phase: Phase) -> list[Sto
     )
     reasons.read_end_time()
     stop = None if known is None else Stop(cause=known, kill_at=None, evidence="because")
-    asyncio.run(reasons.look(stop, phase))
+    asyncio.run(reasons.look(read_marks(RunFolder(config.run_dir)), stop, phase))
     return [event.cause for event in told if isinstance(event, StopRequested)]
 
 

@@ -6,8 +6,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +65,7 @@ class SlurmCluster:
     _allocation: Allocation | None = None
     _start: AttemptStart | None = None
     _restart: Restart | None = None
-    _hostfiles: int = 0
+    _hostfiles: Iterator[int] = field(default_factory=lambda: count(1))
 
     def allocation(self) -> Allocation:
         if self._allocation is None:
@@ -88,8 +89,7 @@ class SlurmCluster:
             return Command(commands.step(request, None), env)
         hostfile = RunFolder(self.config.run_dir).attempt(self.allocation().attempt)
         hostfile.mkdir(parents=True, exist_ok=True)
-        self._hostfiles += 1
-        hostfile /= f"hosts-{self._hostfiles}"
+        hostfile /= f"hosts-{next(self._hostfiles)}"
         lines = [node for node in request.nodes for _ in range(request.tasks_per_node)]
         hostfile.write_text("\n".join(lines) + "\n")
         return Command(commands.step(request, hostfile), {**env, "SLURM_HOSTFILE": str(hostfile)})
