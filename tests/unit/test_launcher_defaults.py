@@ -38,7 +38,7 @@ def config(job: JobSpec) -> HealthConfig:
         version="0",
         made_by="test",
     )
-    return plan(job, submitter, "local").config.health
+    return plan(job, submitter, "slurm").config.health
 
 
 def test_the_spec_counts_most_and_the_user_more_than_the_site() -> None:
