@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ settings.register_profile("relight", deadline=None)
 settings.load_profile("relight")
 
 PATIENCE_S = 5.0  # what has been told to end may take this long
+
+
+# A shell ignores it for what runs in its background, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
