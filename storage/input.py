@@ -7,7 +7,7 @@ import errno
 import mmap
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -25,11 +25,18 @@ class Input:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._readings: list[Generator[bytes, None, None]] = []
 
     def __enter__(self) -> Input:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        # Who stops half way, for damage, leaves threads that read from this very descriptor.
+        for reading in self._readings:
+            reading.close()
         os.close(self.fd)
 
     def read(self, blocks: Iterable[Block], way: Way) -> Iterator[bytes]:
@@ -37,6 +44,11 @@ class Input:
 
         Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
         """
+        reading = self._reading(blocks, way)
+        self._readings.append(reading)
+        return reading
+
+    def _reading(self, blocks: Iterable[Block], way: Way) -> Generator[bytes, None, None]:
         direct = _open_direct(self.path) if way.direct else None
         try:
             yield from in_parallel(lambda block: self._fill(direct, block), blocks, way.threads)

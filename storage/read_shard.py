@@ -40,7 +40,7 @@ class Shard:
             try:
                 self.index = self._open(receipt)
             except BaseException:
-                os.close(self._fd)
+                self._input.close()
                 raise
         except OSError as error:
             raise self.damaged(_unreadable(error)) from error
@@ -52,7 +52,7 @@ class Shard:
         self.close()
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._input.close()
 
     def fill(self, buffers: Iterable[memoryview]) -> None:
         """Reads the index's runs into buffers of their sizes. Raises CheckpointDamaged."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 
 from relight.errors import RelightError
 from relight.launcher.cli.main import relight
@@ -162,10 +163,7 @@ def exported(path: Path) -> dict[str, object]:
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             return {name: (arrays[name].shape, arrays[name].tobytes()) for name in arrays}
-    if path.suffix == ".pt":
-        tensors = torch.load(path, weights_only=True)
-    else:
-        tensors = pytest.importorskip("safetensors.torch").load_file(path)
+    tensors = torch.load(path, weights_only=True) if path.suffix == ".pt" else load_file(path)
     return {name: (tuple(one.shape), raw(one)) for name, one in tensors.items()}
 
 
