@@ -82,6 +82,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             drill=checkpoint.drill,
             lead_s=spec.lead_s,
             staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
+            reuse=checkpoint.reuse,
             signal=checkpoint.signal,
             done=checkpoint.done,
         ),

@@ -283,6 +283,7 @@ class Checkpoint(_Section):
     lead: Seconds | None = None
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3
+    reuse: CountOrNone = 0
     signal: SignalName | None = None
     done: Line | None = None
 

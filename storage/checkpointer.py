@@ -24,6 +24,7 @@ from .notes import Notes
 from .receipt import Receipt
 from .restore import load_shard as load_shard
 from .restore import load_state as load_state
+from .reuse import unchanged
 from .state import Encoder
 from .write_shard import Source, write_shard
 
@@ -36,17 +37,19 @@ def save_shard(
     world_size: int,
     state: Mapping[str, object],
     notes: Notes = Notes(),  # noqa: B008  # frozen, and nobody changes what is in it
+    reuse: int = 0,
 ) -> Receipt:
     """Writes a rank's state and its receipt; both are durable when this returns.
 
-    `notes` are for the receipt only.
+    `notes` are for the receipt only. Arrays that are as in the newest committed step before may be
+    left there, for `reuse` saves in a row.
 
     Raises:
         StateRefused: a value cannot be stored exactly; nothing was written.
         SaveFailed: the file system refused; see its `errno` and `transient`.
     """
     started_s = time.monotonic()
-    source = source_of(step, incarnation, rank, world_size, state, notes)
+    source = source_of(step, incarnation, rank, world_size, state, notes, reuse)
     return save_source(directory, source, started_s)
 
 
@@ -57,6 +60,7 @@ def source_of(
     world_size: int,
     state: Mapping[str, object],
     notes: Notes,
+    reuse: int = 0,
 ) -> Source:
     """A rank's state, ready to be written. Raises StateRefused."""
     encoder = Encoder(state, rank, world_size)
@@ -73,6 +77,7 @@ def source_of(
         borrows=sorted(arrays.borrows),
         shares_digest=arrays.shares_digest,
         notes=notes,
+        reuse=reuse,
     )
 
 
@@ -122,11 +127,14 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
     receipt_file = receipt_path(directory, source.step, source.incarnation, source.rank)
     receipt_file.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
+    there = unchanged(path.parent, source)
+    bases = {one.kept.base for one in there.values()}
     try:
-        written = write_shard(path, source)
+        written = write_shard(path, source, there)
         fsync_dir(path.parent)
     except BaseException:
-        path.unlink(missing_ok=True)
+        for file in (path, *map(path.with_name, bases)):
+            file.unlink(missing_ok=True)
         raise
     receipt = Receipt(
         step=source.step,
@@ -144,6 +152,7 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
         digests_bytes=written.digests.size_bytes,
         shares_digest=source.shares_digest,
         notes=source.notes,
+        bases={base: path.with_name(base).stat().st_size for base in sorted(bases)},
     )
     publish(receipt_file, receipt.to_json().encode("ascii"))
     return receipt

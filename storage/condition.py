@@ -77,10 +77,11 @@ def size_fault(directory: Path, manifest: Manifest) -> str:
 
 def shard_fault(folder: Path, receipt: Receipt) -> str:
     """Says why a receipt's shard cannot be the one that was saved, empty when it may be."""
-    try:
-        found = (folder / receipt.file).stat().st_size
-    except OSError as error:
-        return f"{receipt.file} cannot be read: {error.strerror}"
-    if found != receipt.size_bytes:
-        return f"{receipt.file} has {found} bytes, {receipt.size_bytes} were saved"
+    for file, size_bytes in receipt.files.items():
+        try:
+            found = (folder / file).stat().st_size
+        except OSError as error:
+            return f"{file} cannot be read: {error.strerror}"
+        if found != size_bytes:
+            return f"{file} has {found} bytes, {size_bytes} were saved"
     return ""

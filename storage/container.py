@@ -7,7 +7,7 @@ the file by then: no dataset is larger than memory, no lock is held, and nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,8 +32,17 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where an array lies that is not in the new file: `/t/<dataset>` of a file beside it."""
+
+    file: str
+    dataset: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
-    """The places of a new file. `arrays` are `/t/000000` and on; an empty pack has no dataset."""
+    """The places of a new file. `arrays` are those of `/t` in it; an empty pack has no dataset."""
 
     arrays: tuple[Extent, ...]
     pack: Extent
@@ -48,11 +57,14 @@ class Container:
 def create(
     path: Path,
     arrays_bytes: Sequence[int],
+    elsewhere: Mapping[int, Elsewhere],
     pack_bytes: int,
     digests_bytes: int,
-    make_index: Callable[[tuple[Extent, ...], Extent], bytes],
+    make_index: Callable[[Sequence[int], Extent], bytes],
 ) -> tuple[Container, bytes]:
     """Makes a file that must not exist yet, and the index, which must know the places in it.
+
+    Of the arrays, those that are `elsewhere`, by number, become virtual datasets.
 
     Raises OSError, also where h5py would raise something else.
     """
@@ -67,16 +79,20 @@ def create(
             alignment_interval=_ALIGNMENT_BYTES,
         ) as file:
             group = file.create_group("t")
-            arrays = tuple(
-                _allocate(group, f"{number:06d}", size) for number, size in enumerate(arrays_bytes)
-            )
+            own = {}
+            for number, size_bytes in enumerate(arrays_bytes):
+                if number in elsewhere:
+                    _refer(group, number, size_bytes, elsewhere[number])
+                else:
+                    own[number] = _allocate(group, _name(number), size_bytes)
             pack = _allocate(file, "pack", pack_bytes) if pack_bytes else Extent(0, 0)
             digests = _allocate(file, "digests", digests_bytes)
-            index = make_index(arrays, pack)
+            places: dict[int, Extent | Elsewhere] = {**own, **elsewhere}
+            index = make_index([places[number].at for number in sorted(places)], pack)
             place = _allocate(file, "index", len(index))
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise _refusal(error) from error
-    return Container(arrays, pack, digests, place), index
+    return Container(tuple(own.values()), pack, digests, place), index
 
 
 def _refusal(error: Exception) -> OSError:
@@ -86,6 +102,20 @@ def _refusal(error: Exception) -> OSError:
     text = f"HDF5 could not make the file: {error}"
     named = re.search(r"errno = ([0-9]+)", text)
     return OSError(int(named[1]), text) if named else OSError(text)
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}"
+
+
+def _refer(location: _Location, number: int, size_bytes: int, there: Elsewhere) -> None:
+    """A virtual dataset: HDF5 looks for the file in the folder of the one that names it."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    space = h5py.h5s.create_simple((size_bytes,))
+    source = f"/t/{_name(there.dataset)}".encode("ascii")
+    properties.set_virtual(space, there.file.encode("ascii"), source, space)
+    name = _name(number).encode("ascii")
+    h5py.h5d.create(location.id, name, h5py.h5t.STD_U8LE, space, properties)
 
 
 def _allocate(location: _Location, name: str, size_bytes: int) -> Extent:

@@ -53,7 +53,8 @@ def _shards(directory: Path, step: int) -> Iterator[Path]:
     manifest = examine(directory, step).manifest
     if manifest is not None:
         for receipt in manifest.receipts:
-            yield step_dir(directory, manifest.step) / receipt.file
+            for file in receipt.files:
+                yield step_dir(directory, manifest.step) / file
 
 
 if __name__ == "__main__":

@@ -7,23 +7,40 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from typing import cast
 
 from .errors import FormatUnknown
 from .leaf import Form
 from .sealed import Json, field
 
-FORMAT = 1
+FORMAT = 2
 _DEFLATE = 1  # keys of many arrays shrink to a tenth even so
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Bytes that lie together in the file: those of one array, or the pack (`array` is None)."""
+    """Bytes that lie together: those of one array, or the pack (`array` is None).
+
+    `base` is the file beside the shard that has them; empty when it is the shard.
+    """
 
     at: int
     size_bytes: int
     array: int | None
+    base: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where an array lies that is left in an earlier shard: `/t/<dataset>` of `base`.
+
+    `saves` says how many saves in a row have left it there.
+    """
+
+    base: str
+    dataset: int
+    saves: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +53,8 @@ class Index:
         packed_below_bytes: smaller arrays lie in the pack, others in datasets of their own.
         arrays: the form of each array, as its number in `forms`.
         borrows: ranks whose shards hold arrays of this rank's state.
-        at: where the datasets of the arrays that have one begin in the file, in order.
+        at: where the datasets of the arrays that have one begin in their file, in order.
+        kept: those of them that lie in an earlier shard, by their place in that order.
     """
 
     step: int
@@ -52,10 +70,11 @@ class Index:
     at: tuple[int, ...]
     pack_at: int
     pack_bytes: int
+    kept: Mapping[int, Kept] = attribute(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         body: dict[str, Json] = {
-            "format": FORMAT,
+            "format": FORMAT if self.kept else 1,
             "step": self.step,
             "rank": self.rank,
             "world_size": self.world_size,
@@ -70,6 +89,10 @@ class Index:
             "borrows": list(self.borrows),
             "tree": self.tree,
         }
+        if self.kept:
+            body["kept"] = [
+                [place, one.base, one.dataset, one.saves] for place, one in self.kept.items()
+            ]
         # Not sorted: the order of a dict's keys is part of the state.
         text = json.dumps(body, separators=(",", ":"), allow_nan=False)
         return zlib.compress(text.encode("ascii"), _DEFLATE)
@@ -79,9 +102,10 @@ class Index:
 
         One more digest follows there, of all bytes that belong to no dataset.
         """
+        bases = {place: one.base for place, one in self.kept.items()}
         own = [
-            Run(at, self.forms[self.arrays[number]].size_bytes, number)
-            for at, number in zip(self.at, self.own(), strict=True)
+            Run(at, self.forms[self.arrays[number]].size_bytes, number, bases.get(place, ""))
+            for place, (at, number) in enumerate(zip(self.at, self.own(), strict=True))
         ]
         return [*own, Run(self.pack_at, self.pack_bytes, None)]
 
@@ -117,7 +141,7 @@ class Index:
             body = json.loads(zlib.decompress(data))
         except zlib.error as error:
             raise ValueError(str(error)) from error
-        if body.get("format") != FORMAT:
+        if body.get("format") not in range(1, FORMAT + 1):
             raise FormatUnknown("shard", body.get("format"), FORMAT)
         forms = cast(list[dict[str, Json]], field(body, "forms", list))
         return cls(
@@ -134,7 +158,13 @@ class Index:
             at=_numbers(body, "at"),
             pack_at=field(body, "pack_at", int),
             pack_bytes=field(body, "pack_bytes", int),
+            kept=_kept(body) if "kept" in body else {},
         )
+
+
+def _kept(body: Mapping[str, Json]) -> dict[int, Kept]:
+    rows = cast(list[tuple[int, str, int, int]], field(body, "kept", list))
+    return {place: Kept(base, dataset, saves) for place, base, dataset, saves in rows}
 
 
 def _form_body(form: Form) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 <directory>/<step>/MANIFEST.json                     the commit record
 <directory>/<step>/<attempt>.g<generation>/          what one incarnation wrote
                     shard-<rank>.h5, receipt-<rank>.json
+                    shard-<rank>.from-<step>.<attempt>.g<generation>.h5, an earlier one's bytes
 <directory>/epochs/<n>.json                          who held the directory, in turn
 <directory>/set-aside/<step>.<k>/                    damaged checkpoints, kept with the reason
 <directory>/code/<sha256>.diff                       uncommitted changes of the code that saved
@@ -91,6 +92,11 @@ def receipt_path(directory: Path, step: int, incarnation: Incarnation, rank: int
 def shard_file(incarnation: Incarnation, rank: int) -> str:
     """The shard's path relative to its step folder, as receipts and manifests name it."""
     return f"{incarnation.folder}/shard-{rank:05d}.h5"
+
+
+def base_name(rank: int, step: int, incarnation: Incarnation) -> str:
+    """Beside a shard: an earlier shard of the same rank that holds some of its arrays."""
+    return f"shard-{rank:05d}.from-{step_name(step)}.{incarnation.folder}.h5"
 
 
 def manifest_path(directory: Path, step: int) -> Path:

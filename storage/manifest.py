@@ -13,7 +13,7 @@ from .layout import Incarnation
 from .receipt import Receipt
 from .sealed import Json, field, only, seal, unseal
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,11 @@ class Manifest:
     receipts: tuple[Receipt, ...]
     created: str
     details: Mapping[str, Json] = attribute(default_factory=dict)
-    format: int = FORMAT
+
+    @property
+    def format(self) -> int:
+        """The lowest that says all of it, so that older readers understand what they can."""
+        return FORMAT if any(receipt.bases for receipt in self.receipts) else 1
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -85,7 +89,7 @@ class Manifest:
         """Raises ManifestDamaged, or FormatUnknown for a sound manifest of a later version."""
         try:
             body = unseal(data)
-            if body.get("format") != FORMAT:
+            if body.get("format") not in range(1, FORMAT + 1):
                 raise FormatUnknown("manifest", body.get("format"), FORMAT)
             return cls._from_body(body)
         except ValueError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from . import blocks
 from .errors import CheckpointDamaged
@@ -15,6 +15,8 @@ from .index import Index, Run
 from .input import Input, way_to_read
 from .keys import array_key
 from .receipt import Receipt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Shard:
 
     def __init__(self, path: Path, receipt: Receipt) -> None:
         self.path = path
+        self._bases: dict[str, Input] = {}
         try:
             self._input = Input(path)
             self._fd = self._input.fd
@@ -52,54 +55,79 @@ class Shard:
         self.close()
 
     def close(self) -> None:
-        self._input.close()
+        for file in (self._input, *self._bases.values()):
+            file.close()
 
     def fill(self, buffers: Iterable[memoryview]) -> None:
         """Reads the index's runs into buffers of their sizes. Raises CheckpointDamaged."""
-        runs, size = self.index.runs(), self.index.block_bytes
-        places = (
-            block
-            for run, buffer in zip(runs, buffers, strict=True)
-            for block in blocks.split(run.at, buffer, size)
-        )
-        self._fill(places, (block for run in runs for block in self._blocks(run)))
+        for base, found in self._by_file(zip(self.index.runs(), buffers, strict=True)):
+            places = (
+                block
+                for run, buffer in found
+                for block in blocks.split(run.at, buffer, self.index.block_bytes)
+            )
+            self._fill(base, places, (block for run, _ in found for block in self._blocks(run)))
 
     def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
         size = self.index.block_bytes
         places = blocks.split(run.at + first * size, buffer, size)
-        self._fill(
-            places, islice(self._blocks(run), first, first + blocks.count(len(buffer), size))
-        )
+        expected = islice(self._blocks(run), first, first + blocks.count(len(buffer), size))
+        self._fill(run.base, places, expected)
 
     def damages(self, advance: Callable[[int], None]) -> Iterator[Damage]:
         """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read."""
         size = self.index.block_bytes
-        runs = self.index.runs()
-        extents = (
-            (run.at + start, min(size, run.size_bytes - start))
-            for run in runs
-            for start in range(0, run.size_bytes, size)
-        )
 
-        def watched() -> Iterator[tuple[int, int]]:
-            for at, size_bytes in extents:
-                yield at, size_bytes
-                advance(size_bytes)
+        def watched(runs: list[Run]) -> Iterator[tuple[int, int]]:
+            for run in runs:
+                for start in range(0, run.size_bytes, size):
+                    size_bytes = min(size, run.size_bytes - start)
+                    yield run.at + start, size_bytes
+                    advance(size_bytes)
 
-        found = self._input.digests(watched(), way_to_read(self._input))
-        yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
+        for base, pairs in self._by_file((run, None) for run in self.index.runs()):
+            runs = [run for run, _ in pairs]
+            try:
+                file = self._file(base)
+            except CheckpointDamaged as error:
+                yield Damage(error.array, error.block, error.reason)
+                continue
+            found = file.digests(watched(runs), way_to_read(file))
+            yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
 
-    def _fill(self, places: Iterable[blocks.Block], expected: Iterable[_Block]) -> None:
-        found = self._input.read(places, way_to_read(self._input))
+    def _fill(self, base: str, places: Iterable[blocks.Block], expected: Iterable[_Block]) -> None:
+        file = self._file(base)
+        found = file.read(places, way_to_read(file))
         for damage in self._compare(found, expected):
             raise self.damaged(damage)
+
+    def _file(self, base: str) -> Input:
+        """The shard itself, or one that holds arrays for it. Raises CheckpointDamaged."""
+        if not base:
+            return self._input
+        if base not in self._bases:
+            try:
+                self._bases[base] = Input(self.path.with_name(base))
+            except OSError as error:
+                reason = f"{base}, which holds some of its arrays: {_unreadable(error).reason}"
+                raise self.damaged(Damage("file", None, reason)) from error
+        return self._bases[base]
+
+    @staticmethod
+    def _by_file(pairs: Iterable[tuple[Run, T]]) -> Iterable[tuple[str, list[tuple[Run, T]]]]:
+        found: dict[str, list[tuple[Run, T]]] = {}
+        for run, other in pairs:
+            found.setdefault(run.base, []).append((run, other))
+        return found.items()
 
     def _compare(self, found: Iterable[bytes], expected: Iterable[_Block]) -> Iterator[Damage]:
         try:
             for got, block in zip(found, expected, strict=True):
                 if got != block.digest:
-                    yield Damage(self.name(block.run), block.number, "its digest does not match")
+                    where = f", read from {block.run.base}" if block.run.base else ""
+                    reason = f"its digest does not match{where}"
+                    yield Damage(self.name(block.run), block.number, reason)
         except OSError as error:
             yield _unreadable(error)
 
@@ -114,7 +142,7 @@ class Shard:
 
     def structure_damage(self) -> Damage | None:
         """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
-        extents = [(run.at, run.size_bytes) for run in self.index.runs()]
+        extents = [(run.at, run.size_bytes) for run in self.index.runs() if not run.base]
         try:
             if blocks.digest_outside(self._fd, [*extents, *self._own]) == self._digests[-1]:
                 return None

@@ -22,6 +22,7 @@ class Receipt:
         seconds: wall time of the save.
         shares_digest: of the ranks' shares of the replicated arrays; the same for all ranks.
         notes: of rank 0 only.
+        bases: earlier shards beside this one that hold some of its arrays, and their sizes.
         index_at, digests_at: byte positions of the two in the file; loading starts there.
     """
 
@@ -40,6 +41,15 @@ class Receipt:
     digests_bytes: int
     shares_digest: str = ""
     notes: Notes = attribute(default_factory=Notes)
+    bases: Mapping[str, int] = attribute(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, int]:
+        """All that loading needs: paths relative to the step folder, and sizes in bytes."""
+        folder = self.incarnation.folder
+        return {self.file: self.size_bytes} | {
+            f"{folder}/{name}": size_bytes for name, size_bytes in self.bases.items()
+        }
 
     def to_json(self) -> str:
         """One line, sealed with its own digest."""
@@ -52,7 +62,7 @@ class Receipt:
         return cls.from_body(unseal(data))
 
     def to_body(self) -> dict[str, Json]:
-        return {
+        body: dict[str, Json] = {
             "step": self.step,
             "rank": self.rank,
             "world_size": self.world_size,
@@ -71,6 +81,7 @@ class Receipt:
             "metrics": dict(self.notes.metrics),
             "provenance": dict(self.notes.provenance),
         }
+        return body | {"bases": dict(self.bases)} if self.bases else body
 
     @classmethod
     def from_body(cls, body: Mapping[str, Json]) -> Receipt:
@@ -92,6 +103,7 @@ class Receipt:
             digests_bytes=field(body, "digests_bytes", int),
             shares_digest=field(body, "shares_digest", str),
             notes=_notes(body),
+            bases=_bases(body),
         )
         only(body, receipt.to_body())
         if not 0 <= receipt.rank < receipt.world_size:
@@ -99,6 +111,14 @@ class Receipt:
         if receipt.file != shard_file(incarnation, receipt.rank):
             raise ValueError(f"file {receipt.file!r} is not that of rank {receipt.rank}")
         return receipt
+
+
+def _bases(body: Mapping[str, Json]) -> dict[str, int]:
+    bases = field(body, "bases", dict) if "bases" in body else {}
+    for name in bases:
+        if "/" in name:
+            raise ValueError(f"base {name!r} is no plain file name")
+    return {name: field(bases, name, int) for name in bases}
 
 
 def _notes(body: Mapping[str, Json]) -> Notes:

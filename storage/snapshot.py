@@ -142,6 +142,7 @@ def _to_bytes(order: Order, places: Sequence[int]) -> bytes:
         "leaves": [leaf.form for leaf in source.leaves],
         "borrows": list(source.borrows),
         "shares_digest": source.shares_digest,
+        "reuse": source.reuse,
         "metrics": dict(source.notes.metrics),
         "provenance": dict(source.notes.provenance),
         "places": list(places),
@@ -167,6 +168,7 @@ def _from_bytes(text: bytes, memory: Buffer) -> Order:
         ],
         borrows=cast(list[int], field(body, "borrows", list)),
         shares_digest=field(body, "shares_digest", str),
+        reuse=field(body, "reuse", int),
         notes=Notes(
             metrics=field(body, "metrics", dict), provenance=field(body, "provenance", dict)
         ),

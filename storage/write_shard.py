@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from . import blocks, content, pack
-from .container import ALIGNED_FROM_BYTES, Extent, create
-from .index import Index
+from .container import ALIGNED_FROM_BYTES, Elsewhere, Extent, create
+from .index import Index, Kept
 from .layout import Incarnation
 from .leaf import Form, Leaf
 from .notes import Notes
@@ -28,6 +28,7 @@ class Source:
         borrows: ranks that write arrays of this state, as they are replicated.
         shares_digest: of who writes which replicated array; empty when none is.
         notes: for the receipt.
+        reuse: for how many saves in a row an array that does not change is left where it is.
     """
 
     step: int
@@ -40,11 +41,26 @@ class Source:
     borrows: Sequence[int]
     shares_digest: str
     notes: Notes
+    reuse: int = 0
 
     @property
     def payload_bytes(self) -> int:
         sizes = [form.size_bytes for form in self.forms]
         return sum(sizes[leaf.form] for leaf in self.leaves)
+
+    def large(self) -> list[int]:
+        """The arrays that get datasets of their own, by their numbers; others are packed."""
+        own = [form.size_bytes >= ALIGNED_FROM_BYTES for form in self.forms]
+        return [number for number, leaf in enumerate(self.leaves) if own[leaf.form]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """An array that lies in a file beside the new shard: where, and the digests of its blocks."""
+
+    kept: Kept
+    at: int
+    digests: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +73,27 @@ class Written:
     digests: Extent
 
 
-def write_shard(path: Path, source: Source) -> Written:
-    """Makes `path`, which must not exist, and fsyncs it. Raises OSError; a torn file may stay."""
+def write_shard(path: Path, source: Source, unchanged: Mapping[int, Unchanged]) -> Written:
+    """Makes `path`, which must not exist, and fsyncs it. Raises OSError; a torn file may stay.
+
+    `unchanged` are arrays that need not be written, by their place among the large ones.
+    """
     forms = source.forms
-    own = [leaf for leaf in source.leaves if not _is_packed(forms[leaf.form])]
-    packed = [leaf for leaf in source.leaves if _is_packed(forms[leaf.form])]
+    own = [source.leaves[number] for number in source.large()]
+    packed = [leaf for leaf in source.leaves if forms[leaf.form].size_bytes < ALIGNED_FROM_BYTES]
     sizes = [forms[leaf.form].size_bytes for leaf in own]
     pack_bytes = sum(forms[leaf.form].size_bytes for leaf in packed)
     rows = sum(map(blocks.count, [*sizes, pack_bytes])) + 1
-    _require_space(path.parent, sum(sizes) + pack_bytes)
-    way = way_to_write(path.parent, sum(sizes) + pack_bytes)
+    new_bytes = pack_bytes + sum(size for n, size in enumerate(sizes) if n not in unchanged)
+    _require_space(path.parent, new_bytes)
+    way = way_to_write(path.parent, new_bytes)
     container, index = create(
         path,
         sizes,
+        {n: Elsewhere(one.kept.base, one.kept.dataset, one.at) for n, one in unchanged.items()},
         pack_bytes,
         rows * blocks.DIGEST_BYTES,
-        lambda arrays, place: _index(source, arrays, place).to_bytes(),
+        lambda arrays, place: _index(source, unchanged, arrays, place).to_bytes(),
     )
     with Output(path, way) as output:
         size_bytes = os.fstat(output.fd).st_size
@@ -80,11 +101,13 @@ def write_shard(path: Path, source: Source) -> Written:
         structure = blocks.digest_outside(
             output.fd, [(extent.at, extent.size_bytes) for extent in container.extents]
         )
+        written = [leaf for n, leaf in enumerate(own) if n not in unchanged]
         arrays = (
-            _run(extent, forms, leaf) for extent, leaf in zip(container.arrays, own, strict=True)
+            _run(extent, forms, leaf)
+            for extent, leaf in zip(container.arrays, written, strict=True)
         )
         runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
-        digests = b"".join([*output.write(runs), structure])
+        digests = b"".join([*_all_digests(sizes, unchanged, output.write(runs)), structure])
         output.write([run_of(container.digests.at, digests), run_of(container.index.at, index)])
         os.fsync(output.fd)
     return Written(
@@ -95,8 +118,17 @@ def write_shard(path: Path, source: Source) -> Written:
     )
 
 
-def _is_packed(form: Form) -> bool:
-    return form.size_bytes < ALIGNED_FROM_BYTES
+def _all_digests(
+    sizes: Sequence[int], unchanged: Mapping[int, Unchanged], written: Sequence[bytes]
+) -> Iterator[bytes]:
+    """In the order of the arrays, then those of the pack."""
+    new = iter(written)
+    for number, size_bytes in enumerate(sizes):
+        if number in unchanged:
+            yield unchanged[number].digests
+        else:
+            yield from islice(new, blocks.count(size_bytes))
+    yield from new
 
 
 def _require_space(folder: Path, size_bytes: int) -> None:
@@ -111,7 +143,9 @@ def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf) -> Run:
     return Run(extent.at, form.size_bytes, partial(content.piece, form, leaf.value))
 
 
-def _index(source: Source, arrays: Sequence[Extent], pack_place: Extent) -> Index:
+def _index(
+    source: Source, unchanged: Mapping[int, Unchanged], at: Sequence[int], pack_place: Extent
+) -> Index:
     return Index(
         step=source.step,
         rank=source.rank,
@@ -123,7 +157,8 @@ def _index(source: Source, arrays: Sequence[Extent], pack_place: Extent) -> Inde
         borrows=tuple(source.borrows),
         forms=tuple(source.forms),
         arrays=tuple(leaf.form for leaf in source.leaves),
-        at=tuple(extent.at for extent in arrays),
+        at=tuple(at),
         pack_at=pack_place.at,
         pack_bytes=pack_place.size_bytes,
+        kept={place: one.kept for place, one in unchanged.items()},
     )

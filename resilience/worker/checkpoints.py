@@ -98,6 +98,7 @@ class SupervisedCheckpoints:
         self._choice = environment.restore
         self._world = world
         self._line = line
+        self._reuse = environment.reuse
         self.saving = _way_of_saving(environment, world)
 
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
@@ -112,7 +113,7 @@ class SupervisedCheckpoints:
             raise SystemExit(EXIT_FAILED) from error
 
     def save(self, step: int, state: State, notes: Notes) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world, notes)
+        target = Target(self._directory, step, self._incarnation, self._world, notes, self._reuse)
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
@@ -145,6 +146,7 @@ class OwnCheckpoints:
         self._gather_all = gather_all
         self._epoch = 0  # of rank 0, once it has claimed the directory
         self._incarnation = Incarnation("unnamed", 0)
+        self._reuse = environment.reuse
         self.saving = _way_of_saving(environment, world)
 
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
@@ -165,7 +167,7 @@ class OwnCheckpoints:
                 set_aside(self._directory, manifest.step, faults[0])
 
     def save(self, step: int, state: State, notes: Notes) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world, notes)
+        target = Target(self._directory, step, self._incarnation, self._world, notes, self._reuse)
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
@@ -241,7 +243,8 @@ def _read(
     # In another world a rank reads the shards of all.
     rank, saved = world.rank, manifest.receipts
     for receipt in saved[rank : rank + 1] if world.size == manifest.world_size else saved:
-        await_file(step_dir(directory, manifest.step) / receipt.file)
+        for file in receipt.files:
+            await_file(step_dir(directory, manifest.step) / file)
     loaded = load_for(directory, manifest, world.rank, world.size, needs())
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
 

@@ -12,6 +12,10 @@ from .interval import AUTO, EverySeconds, EverySteps, Interval, parse_interval
 from .world import World
 
 _STAGING_BYTES: Final = 8 * 1024**3
+_NUMBERS: Final = {
+    "RELIGHT_CHECKPOINT_STAGING": "a number of bytes, or 0 to save while the steps wait",
+    "RELIGHT_CHECKPOINT_REUSE": "for how many saves an array that does not change is left alone",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,7 @@ class Environment:
     Attributes:
         agent_socket: None when no agent has started this program.
         staging_bytes: how large a state may be to be saved while steps go on; 0: none is.
+        reuse: for how many saves in a row an array that does not change is left where it is.
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
@@ -30,6 +35,7 @@ class Environment:
     directory: Path | None
     interval: str
     staging_bytes: int
+    reuse: int
     restore: str | None
 
 
@@ -57,18 +63,16 @@ def read_environment(
         generation=generation,
         directory=Path(folder).absolute() if folder else None,
         interval=environ.get("RELIGHT_CHECKPOINT_INTERVAL") or interval or AUTO,
-        staging_bytes=_staging_bytes(environ),
+        staging_bytes=_number(environ, "RELIGHT_CHECKPOINT_STAGING", _STAGING_BYTES),
+        reuse=_number(environ, "RELIGHT_CHECKPOINT_REUSE", 0),
         restore=environ.get("RELIGHT_RESTORE"),
     )
 
 
-def _staging_bytes(environ: Mapping[str, str]) -> int:
-    text = environ.get("RELIGHT_CHECKPOINT_STAGING", str(_STAGING_BYTES))
+def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = environ.get(name, str(otherwise))
     if not text.isdecimal():
-        raise JoinRefused(
-            f"RELIGHT_CHECKPOINT_STAGING is {text!r}: write a number of bytes, or 0 to save while "
-            "the steps wait"
-        )
+        raise JoinRefused(f"{name} is {text!r}: write {_NUMBERS[name]}")
     return int(text)
 
 

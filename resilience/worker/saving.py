@@ -41,12 +41,15 @@ class Target:
     incarnation: Incarnation
     world: World
     notes: Notes
+    reuse: int = 0
 
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
         world = self.world
         notes = self.notes if world.rank == 0 else Notes()
-        source = source_of(self.step, self.incarnation, world.rank, world.size, state, notes)
+        source = source_of(
+            self.step, self.incarnation, world.rank, world.size, state, notes, self.reuse
+        )
         return Order(directory=self.directory, source=source, started_s=started_s)
 
     @property

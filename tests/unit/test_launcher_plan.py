@@ -15,6 +15,7 @@ from relight.launcher.plan import plan
 from relight.launcher.render import SbatchOption, ScriptValues, render_script
 from relight.launcher.spec_file import parse_spec
 from relight.resilience.config import RunConfig
+from relight.resilience.worker.environment import read_environment
 from relight.storage.retention import Best, Keep
 
 GOLDEN = Path(__file__).parents[1] / "data" / "slurm" / "golden-job.sh"
@@ -236,3 +237,8 @@ def test_steps_wait_for_a_save_only_where_that_is_asked_for(keys: str, staging_b
 def test_pretend_nodes_are_not_looked_up_by_name() -> None:
     assert make(SPEC, "local").config.health.skip == ("names",)
     assert make(SPEC).config.health.skip == ()
+
+
+def test_how_often_an_array_is_left_where_it_is_reaches_the_ranks() -> None:
+    assert make("command: a\ncheckpoint: {reuse: 4}").config.checkpoint.reuse == 4
+    assert read_environment({"RELIGHT_CHECKPOINT_REUSE": "4"}, None, None).reuse == 4
