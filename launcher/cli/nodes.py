@@ -13,8 +13,8 @@ import click
 from relight.errors import UsageError
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
 from relight.resilience.ledger.prediction import predictions, track_record
-from relight.resilience.ledger.record import MAX_TTL_S, Evidence, Release, check_node_name
-from relight.resilience.ledger.score import Standing, standings
+from relight.resilience.ledger.record import MAX_TTL_S, Evidence, check_node_name
+from relight.resilience.ledger.score import Standing, release_of, standings
 from relight.resilience.ledger.store import default_ledger
 from relight.resilience.ledger.ticket import ticket
 
@@ -117,10 +117,7 @@ def release(node: str, reason: str, cluster: str | None, as_json: bool) -> None:
     if not held:
         raise UsageError(f"nothing counts against {node}; `relight nodes ls` lists the others")
     for one in held:
-        note = f"{reason} ({getuser()})"
-        default_ledger().release(
-            Release(cluster=one.cluster, node=node, time=time.time(), reason=note)
-        )
+        default_ledger().release(release_of(one, f"{reason} ({getuser()})", time.time()))
     if as_json:
         click.echo(json.dumps({"node": node, "clusters": [one.cluster for one in held]}))
     else:
@@ -137,6 +134,8 @@ def export(nodes: tuple[str, ...], as_json: bool) -> None:
         for one in standings(default_ledger().records(), time.time())
         if (one.node in nodes if nodes else one.avoided)
     ]
+    if unknown := sorted(set(nodes) - {one.node for one in found}):
+        raise UsageError(f"nothing counts against {', '.join(unknown)}; see `relight nodes ls`")
     texts = {f"{one.cluster} {one.node}": ticket(one) for one in found}
     click.echo(json.dumps(texts) if as_json else "\n".join(texts.values()), nl=bool(texts))
 
@@ -181,6 +180,7 @@ def _day(moment: float) -> str:
 def _print_table(found: list[Standing]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None)
     for heading in ("NODE", "CLUSTER", "AVOIDED UNTIL", "SCORE", "RUNS", "LATEST"):
@@ -190,5 +190,6 @@ def _print_table(found: list[Standing]) -> None:
         runs, latest = str(len(one.runs)), one.evidence[0]
         score = f"{one.score:.2f}{' lemon' if one.lemon else ''}"
         word = f"{latest.fault}: {latest.lines[0]}"
-        table.add_row(one.node, one.cluster, until, score, runs, word)
+        # Evidence holds brackets, which are no markup.
+        table.add_row(*map(Text, (one.node, one.cluster, until, score, runs, word)))
     Console().print(table)

@@ -10,6 +10,7 @@ from ..config import HealthConfig
 from . import (
     clock,
     disk,
+    ethernet,
     infiniband,
     infiniband_errors,
     inodes,
@@ -17,6 +18,7 @@ from . import (
     load,
     lustre,
     lustre_space,
+    machine,
     memory,
     memory_errors,
     mounts,
@@ -43,10 +45,13 @@ from .active import (
 )
 from .check import Check, Finding
 from .gpu import (
+    clocks,
     ecc,
     fabric,
+    loaded,
     modes,
     nvlink,
+    nvlink_errors,
     occupied,
     pcie,
     power,
@@ -62,13 +67,13 @@ from .result import Outcome
 _log: Final = logging.getLogger(__name__)
 ENTRY_POINTS: Final = "relight.checks"  # each names a Check
 _GPU: Final = (
-    *(present, recovery, xid, ecc, remapping, retired, occupied),
-    *(nvlink, fabric, pcie, modes, power, throttling),
+    *(loaded, present, recovery, xid, ecc, remapping, retired, occupied),
+    *(nvlink, nvlink_errors, fabric, pcie, modes, power, clocks, throttling),
 )
 _HOST: Final = (
     *(memory, memory_errors, swap, load, stuck, ulimits, kernel_messages),
     *(disk, inodes, mounts, lustre, lustre_space, shm, temporary, room),
-    *(clock, names, peers, infiniband, infiniband_errors, software),
+    *(clock, names, peers, infiniband, infiniband_errors, ethernet, software, machine),
 )
 CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *_GPU, site_command))
 

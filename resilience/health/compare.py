@@ -39,7 +39,7 @@ def compare(reports: Reports) -> dict[str, NodeReport | None]:
     added: dict[str, list[CheckResult]] = {}
     known = {node: report for node, report in reports.items() if report is not None}
     facts = {node: _facts(report) for node, report in known.items()}
-    for node, result in (*_odd_ones(facts), *_cut_off(facts), *_slow(known)):
+    for node, result in (*_odd_ones(known), *_cut_off(facts), *_slow(known)):
         added.setdefault(node, []).append(result)
     return {
         node: report
@@ -53,10 +53,16 @@ def _facts(report: NodeReport) -> dict[str, str]:
     return {name: fact for result in report.results for name, fact in result.facts.items()}
 
 
-def _odd_ones(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, CheckResult]]:
+def _odd_ones(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckResult]]:
     """Nodes that differ where most agree; where no majority agrees nothing is said."""
-    for name in sorted({name for found in facts.values() for name in found} - _OWN):
-        seen = {node: found.get(name, ABSENT) for node, found in facts.items()}
+    tellers: dict[str, set[str]] = {}  # the checks that tell a fact
+    for report in reports.values():
+        for result in report.results:
+            for name in result.facts:
+                tellers.setdefault(name, set()).add(result.check)
+    for name in sorted(set(tellers) - _OWN):
+        told = {node: _told(name, tellers[name], report) for node, report in reports.items()}
+        seen = {node: fact for node, fact in told.items() if fact is not None}
         if name in (PRODUCT, MODEL, BOARDS):  # not all nodes are tested
             seen = {node: fact for node, fact in seen.items() if fact != ABSENT}
         usual, count = Counter(seen.values()).most_common(1)[0]
@@ -67,6 +73,16 @@ def _odd_ones(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, Che
                 text = f"{name} is {fact}, on {count} of {len(seen)} nodes it is {usual}"
                 outcome = Outcome.FAIL_NODE if name in _BAD else Outcome.WARN
                 yield node, _result(UNIFORM, outcome, text, _BAD.get(name, Fault.CONDITION))
+
+
+def _told(name: str, tellers: set[str], report: NodeReport) -> str | None:
+    """The fact; None where the check that tells it found no answer, which says nothing of it."""
+    answers = [result for result in report.results if result.check in tellers]
+    for result in answers:
+        if name in result.facts:
+            return result.facts[name]
+    silent = any(result.outcome not in (Outcome.PASS, Outcome.WARN) for result in answers)
+    return None if silent else ABSENT
 
 
 def _cut_off(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, CheckResult]]:

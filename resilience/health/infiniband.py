@@ -13,6 +13,7 @@ from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
 from .trends import LINK_DOWNS
 
+FLAP_COUNTERS = ("link_downed", "link_error_recovery")
 FLAPS = Limit("infiniband", "link_downed", 5, "times since the counters were reset")
 
 
@@ -28,11 +29,15 @@ def check_infiniband(candidate: Candidate) -> Finding:
             active.append(rate)
         elif "LinkUp" in link:
             bad.append(f"{name} has a link and is {state}")
-        flaps = int(_text(port / "counters/link_downed") or 0)
+        flaps = sum(int(_text(port / "counters" / counter) or 0) for counter in FLAP_COUNTERS)
         downs += flaps
         if flaps >= candidate.limit(FLAPS):
             odd.append(f"{name} went down {flaps} times")
-    facts = {"infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}"}
+    firmware = sorted({_text(port.parents[1] / "fw_ver") for port in ports})
+    facts = {
+        "infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}",
+        "infiniband firmware": ", ".join(firmware),
+    }
     outcome = Outcome.FAIL_NODE if bad else Outcome.WARN if odd else Outcome.PASS
     text = "; ".join([*bad, *odd]) or facts["infiniband ports"]
     counts = {LINK_DOWNS: downs}
@@ -45,7 +50,8 @@ def _text(path: Path) -> str:
 
 CHECK = Check(
     name="infiniband",
-    reads="/sys/class/infiniband/*/ports/*/{state,phys_state,rate,counters/link_downed}",
+    reads="/sys/class/infiniband/*: fw_ver, ports/*/{state,phys_state,rate}, and in counters "
+    "link_downed and link_error_recovery",
     threshold="every port with a link is ACTIVE; warns when one went down 5 times",
     worst=Outcome.FAIL_NODE,
     fault=Fault.NETWORK,

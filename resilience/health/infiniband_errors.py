@@ -1,48 +1,29 @@
-"""Errors of InfiniBand ports, as they grow: counters since the boot say nothing about now."""
+"""Errors of InfiniBand and RoCE ports, as they grow."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from ..ledger.faults import Fault
-from .check import Candidate, Check, Finding, Limit, not_judged
+from .check import Candidate, Check, Finding, Limit
+from .growth import look_twice
 from .result import Outcome
 
 GROWTH = Limit("infiniband_errors", "per_second", 10, "errors per second")
-INTERVAL_S = 0.3
 COUNTERS = (
     "counters/symbol_error",
     "counters/port_rcv_errors",
     "counters/local_link_integrity_errors",
     "counters/excessive_buffer_overrun_errors",
+    "hw_counters/out_of_sequence",
+    "hw_counters/packet_seq_err",
+    "hw_counters/roce_adp_retrans",
 )
 
 
 def check_infiniband_errors(candidate: Candidate) -> Finding:
-    before = _counters(candidate.root)
-    if not before:
-        return not_judged("no InfiniBand here")
-    started = time.monotonic()
-    time.sleep(INTERVAL_S)
-    after = _counters(candidate.root)
-    seconds = max(time.monotonic() - started, 1e-3)
-    return judge_growth(before, after, seconds, candidate.limit(GROWTH))
-
-
-def judge_growth(
-    before: dict[str, int], after: dict[str, int], seconds: float, most: float
-) -> Finding:
-    """How fast each counter grew (pure); one that was reset in between grew from zero."""
-    rates = {}
-    for name, count in after.items():
-        start = before.get(name, 0)
-        rates[name] = (count - start if count >= start else count) / seconds
-    fast = {name: rate for name, rate in rates.items() if rate > most}
-    text = "; ".join(f"{name} grows by {rate:.0f}/s" for name, rate in list(fast.items())[:3])
-    worst = max(rates.values(), default=0.0)
-    return Finding(
-        Outcome.WARN if fast else Outcome.PASS, text or "no counter grows fast", worst, "errors/s"
+    return look_twice(
+        lambda: _counters(candidate.root), candidate.limit(GROWTH), "no InfiniBand here"
     )
 
 
@@ -54,7 +35,7 @@ def _counters(root: Path) -> dict[str, int]:
 
 CHECK = Check(
     name="infiniband_errors",
-    reads="error counters of /sys/class/infiniband/*/ports/*/counters, twice within 0.3 s",
+    reads="errors in /sys/class/infiniband/*/ports/*/{counters,hw_counters}, twice in 0.3 s",
     threshold="no counter grows by more than 10 a second",
     worst=Outcome.WARN,
     fault=Fault.NETWORK,

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from typing import Never
 
 from ..ledger.faults import Fault
+from ..one_line import one_line
 from .check import Candidate, Check, Finding
 from .result import CheckResult, Outcome
 
 MAX_EVIDENCE_CHARS = 1000
+MAX_FACT_CHARS = 10_000
 _REAP_S = 0.5
 _REAP_POLL_S = 0.005
 _left: dict[str, int] = {}  # by check, the child of this process that could not be killed
@@ -139,7 +141,11 @@ def _ask(check: Check, candidate: Candidate) -> Finding:
         finding = check.run(candidate)
     except Exception as error:
         finding = Finding(Outcome.UNKNOWN, f"could not be run: {type(error).__name__}: {error}")
-    return dataclasses.replace(finding, evidence=finding.evidence[:MAX_EVIDENCE_CHARS])
+    return dataclasses.replace(
+        finding,
+        evidence=one_line(finding.evidence, MAX_EVIDENCE_CHARS),
+        facts={name: one_line(fact, MAX_FACT_CHARS) for name, fact in finding.facts.items()},
+    )
 
 
 def _still_talks(child: _Child) -> bool:

@@ -13,7 +13,7 @@ from .result import Outcome
 HOURS = Limit("kernel_messages", "hours", 24, "hours")
 _HOUR_S: Final = 3600.0
 _BAD: Final = re.compile(
-    r"\[Hardware Error\]: .*(?:Uncorrected|fatal)|Remounting filesystem read-only"
+    r"\[Hardware Error\]: .*(?:Uncorrected|(?<!non-)(?<!Non-)fatal)|Remounting filesystem read-only"
 )
 _ODD: Final = re.compile(
     r"\[Hardware Error\]|blocked for more than \d+ seconds|soft lockup|I/O error, dev"

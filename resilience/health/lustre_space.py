@@ -26,8 +26,9 @@ def check_lustre_space(candidate: Candidate) -> Finding:
         return not_judged("the checkpoint directory is not on Lustre")
     if shutil.which("lfs") is None:
         return Finding(Outcome.UNKNOWN, "the command lfs is not here")
-    if over := over_quota(_lfs("quota", "-q", "-u", str(os.getuid()), mount)):
-        return Finding(Outcome.FAIL_JOB, f"your quota on {mount} is used up: {over}")
+    for whose, option, number in (("your", "-u", os.getuid()), ("your group's", "-g", os.getgid())):
+        if over := over_quota(_lfs("quota", "-q", option, str(number), mount)):
+            return Finding(Outcome.FAIL_JOB, f"{whose} quota on {mount} is used up: {over}")
     return judge_targets(_lfs("df", mount), candidate.limit(USED), Path(mount))
 
 
@@ -60,7 +61,7 @@ def _lfs(*arguments: str) -> str:
 
 CHECK = Check(
     name="lustre_space",
-    reads="lfs df and lfs quota, where the checkpoint directory is on Lustre",
+    reads="lfs df and lfs quota (user and group), where the checkpoint directory is on Lustre",
     threshold="quota not used up; warns when a storage target is 95 % full or inactive",
     worst=Outcome.FAIL_JOB,
     limits=(USED,),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 from .check import Candidate, Check, Finding, not_judged
 from .result import Outcome
+
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")  # white space, and the backslash itself
 
 
 def check_mounts(candidate: Candidate) -> Finding:
@@ -20,6 +24,8 @@ def check_mounts(candidate: Candidate) -> Finding:
     for path in wanted:
         try:
             os.statvfs(path)
+        except PermissionError:
+            return Finding(Outcome.WARN, f"{path} is mounted, and not open to this user")
         except OSError as error:
             return Finding(Outcome.FAIL_NODE, f"{path} does not answer: {error.strerror}")
     return Finding(Outcome.PASS, f"{', '.join(wanted)} answer")
@@ -27,9 +33,13 @@ def check_mounts(candidate: Candidate) -> Finding:
 
 def mount_points(root: Path) -> dict[str, str]:
     """Mount point to the type of its filesystem; spaces are written as \\040 (man 5 fstab)."""
-    lines = (root / "proc/self/mounts").read_text().splitlines()
+    lines = os.fsdecode((root / "proc/self/mounts").read_bytes()).splitlines()
     fields = [line.split() for line in lines]
-    return {words[1].replace("\\040", " "): words[2] for words in fields if len(words) > 2}
+    return {_ESCAPED.sub(_character, words[1]): words[2] for words in fields if len(words) > 2}
+
+
+def _character(escaped: re.Match[str]) -> str:
+    return chr(int(escaped[1], 8))
 
 
 def mount_of(root: Path, directory: Path) -> tuple[str, str]:

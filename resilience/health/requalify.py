@@ -13,7 +13,7 @@ from relight.errors import RelightError
 from ..config import RunConfig
 from ..ledger.faults import Fault
 from ..ledger.record import Release
-from ..ledger.score import Standing, changed_hardware, standings
+from ..ledger.score import Standing, changed_hardware, release_of, standings
 from ..ledger.store import default_ledger
 from .active import gpu_product
 from .catalogue import ACTIVE
@@ -59,7 +59,7 @@ def releases(
         elif _testable(one) and _passed(report):
             reason = f"passed the active tests of run {run_id}"
         if reason is not None:
-            found.append(Release(cluster=one.cluster, node=one.node, time=now, reason=reason))
+            found.append(release_of(one, reason, now))
     return found
 
 

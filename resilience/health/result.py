@@ -135,6 +135,9 @@ def _text(values: Mapping[str, object], key: str) -> str:
 
 def _number(values: Mapping[str, object], key: str) -> float:
     value = values[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{key} is {value!r}, not a number")
-    return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
+        raise ValueError(f"{key} is {value!r:.100}, not a number")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{key} is a number of {len(str(value))} digits") from error

@@ -18,6 +18,7 @@ CORRECTED_MEMORY: Final = "corrected memory errors"
 CORRECTED_ECC: Final = "corrected ECC errors of GPUs"
 REMAPPED_ROWS: Final = "remapped rows of GPUs"
 LINK_DOWNS: Final = "links gone down"
+LINK_ERRORS: Final = "errors of NVLink"
 THROTTLED_LOOKS: Final = "looks with throttled GPUs"
 _MANY_TIMES: Final = 10  # the growth on most nodes
 _HOUR_S: Final = 3600.0
@@ -37,6 +38,7 @@ SIGNS: Final[Mapping[str, Sign]] = {
     CORRECTED_ECC: Sign(1000, 0.3),
     REMAPPED_ROWS: Sign(1, 0.5),
     LINK_DOWNS: Sign(2, 0.3),
+    LINK_ERRORS: Sign(100, 0.3),
     THROTTLED_LOOKS: Sign(3, 0.2),
 }
 

@@ -1,6 +1,7 @@
 """What the reports of all nodes mean for the run: pure.
 
-Only what speaks against a node as such excludes it. What more than a quarter of the nodes, and at
+Only what speaks against a node as such excludes it; so does what is called the job's fault, where
+another node does not meet it. What more than a quarter of the nodes, and at
 least two, fail alike is not the nodes' fault: it is a threshold, an update or a shared filesystem.
 """
 
@@ -37,11 +38,14 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
     """Weigh the reports; None stands for a node without one. Nodes count in the given order."""
     found = {outcome: _findings(reports, outcome) for outcome in Outcome}
     accused = dict(found[Outcome.FAIL_NODE])
+    job = dict(found[Outcome.FAIL_JOB])
+    for check in _refuted(found, len(reports)):
+        accused[check] = {**job.pop(check), **accused.get(check, {})}
     if on_unknown == "fail":
         for check, nodes in found[Outcome.UNKNOWN].items():
             accused[check] = {**nodes, **accused.get(check, {})}
     shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
-    faults = _lines(found[Outcome.FAIL_JOB], "")
+    faults = _lines(job, "")
     if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
         faults += _lines({"disk": accused["disk"]}, "")
     bad = _bad({check: nodes for check, nodes in accused.items() if check not in shared})
@@ -81,6 +85,15 @@ def _findings(reports: Mapping[str, NodeReport | None], outcome: Outcome) -> Fin
             if result.outcome is outcome:
                 found.setdefault(result.check, {})[node] = result.evidence
     return found
+
+
+def _refuted(found: Mapping[Outcome, Findings], nodes: int) -> list[str]:
+    """Faults of the job that few nodes have and another does not: they are those nodes' own."""
+    return [
+        check
+        for check, failing in found[Outcome.FAIL_JOB].items()
+        if found[Outcome.PASS].get(check) and not is_shared(len(failing), nodes)
+    ]
 
 
 def is_shared(failing: int, nodes: int) -> bool:

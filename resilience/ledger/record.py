@@ -13,12 +13,15 @@ from typing import Final
 
 from relight.errors import RelightError, UsageError
 
+from ..one_line import one_line
 from .faults import DAY_S, Fault
 
 MAX_WEIGHT: Final = 1.0
 MAX_TTL_S: Final = 90 * DAY_S  # so that no one accuses a node for ever
 MAX_LINES: Final = 20
 MAX_LINE_CHARS: Final = 500
+MAX_GPUS: Final = 128  # parts of boards count, and have names of their own
+_LARGEST: Final = 2.0**53  # no whole number of JSON is too large, and not every one is a time
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
@@ -61,9 +64,22 @@ class Evidence:
     def later(self, seen: Evidence) -> Evidence:
         """This record after the same fault was seen once more."""
         lines = tuple(dict.fromkeys((*self.lines, *seen.lines)))[-MAX_LINES:]
-        first_seen = min(self.first_seen, seen.first_seen)
-        weight = max(self.weight, seen.weight)
-        return dataclasses.replace(seen, lines=lines, first_seen=first_seen, weight=weight)
+        return dataclasses.replace(
+            seen,
+            lines=lines,
+            first_seen=min(self.first_seen, seen.first_seen),
+            last_seen=max(self.last_seen, seen.last_seen),  # a clock may have been set back
+            weight=max(self.weight, seen.weight),
+        )
+
+    def cut(self) -> Evidence:
+        """This record as long as one may be."""
+        gpus = tuple(_cut(gpu) for gpu in self.identity.gpus[:MAX_GPUS])
+        return dataclasses.replace(
+            self,
+            lines=tuple(_cut(line) for line in self.lines[-MAX_LINES:]),
+            identity=Identity(_cut(self.identity.boot_id), gpus),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +111,9 @@ def check_node_name(node: str) -> str:
 
 
 def to_bytes(record: Record) -> bytes:
-    """The content of the record's file."""
-    content = {"kind": type(record).__name__.lower(), **dataclasses.asdict(record)}
+    """The content of the record's file; what nobody would read back is cut."""
+    kept = record.cut() if isinstance(record, Evidence) else record
+    content = {"kind": type(record).__name__.lower(), **dataclasses.asdict(kept)}
     return json.dumps(content, indent=1).encode() + b"\n"
 
 
@@ -119,17 +136,20 @@ def _evidence(values: Mapping[str, object]) -> Evidence:
     identity = values["identity"]
     if not isinstance(identity, dict):
         raise ValueError(f"identity is {identity!r:.100}")
+    first_seen, last_seen = _number(values, "first_seen"), _number(values, "last_seen")
+    if first_seen > last_seen:
+        raise ValueError(f"first seen at {first_seen:g}, after it was last seen")
     return Evidence(
         cluster=_text(values, "cluster"),
         node=check_node_name(_text(values, "node")),
         fault=Fault(_text(values, "fault")),
-        lines=_texts(values, "lines") or ("nothing is written down",),
+        lines=_texts(values, "lines", MAX_LINES) or ("nothing is written down",),
         weight=_number(values, "weight", MAX_WEIGHT),
         ttl_s=_number(values, "ttl_s", MAX_TTL_S),
-        first_seen=_number(values, "first_seen"),
-        last_seen=_number(values, "last_seen"),
+        first_seen=first_seen,
+        last_seen=last_seen,
         run_id=_text(values, "run_id"),
-        identity=Identity(_text(identity, "boot_id"), _texts(identity, "gpus")),
+        identity=Identity(_text(identity, "boot_id"), _texts(identity, "gpus", MAX_GPUS)),
     )
 
 
@@ -153,24 +173,28 @@ def _text(values: Mapping[str, object], key: str) -> str:
     return _one_line(values[key], key)
 
 
-def _texts(values: Mapping[str, object], key: str) -> tuple[str, ...]:
+def _texts(values: Mapping[str, object], key: str, most: int) -> tuple[str, ...]:
     found = values[key]
-    if not isinstance(found, list) or len(found) > MAX_LINES:
-        raise ValueError(f"{key} is {found!r:.100}, not a list of at most {MAX_LINES}")
+    if not isinstance(found, list) or len(found) > most:
+        raise ValueError(f"{key} is {found!r:.100}, not a list of at most {most}")
     return tuple(_one_line(text, key) for text in found)
 
 
 def _one_line(value: object, key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} is {value!r:.100}, not text")
-    # Other users wrote this, and it is shown on a terminal.
-    return "".join(char if char.isprintable() else "?" for char in value[:MAX_LINE_CHARS])
+    return _cut(value)
+
+
+def _cut(text: str) -> str:
+    """Other users wrote this, and it is shown on a terminal."""
+    return one_line(text, MAX_LINE_CHARS)
 
 
 def _number(values: Mapping[str, object], key: str, most: float = math.inf) -> float:
     value = values[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{key} is {value!r:.100}, not a number")
-    if not 0 <= value <= most:
+    if not 0 <= value <= min(most, _LARGEST):
         raise ValueError(f"{key} is {value}, not between 0 and {most:g}")
     return float(value)

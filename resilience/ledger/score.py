@@ -51,6 +51,14 @@ def changed_hardware(then: Identity, now: Identity) -> bool:
     return known and then.boot_id != now.boot_id and set(then.gpus) != set(now.gpus)
 
 
+def release_of(standing: Standing, reason: str, now: float) -> Release:
+    """What lets all that counts count no more, also what a clock ahead of ours has dated."""
+    newest = max((evidence.last_seen for evidence in standing.evidence), default=now)
+    return Release(
+        cluster=standing.cluster, node=standing.node, time=max(now, newest), reason=reason
+    )
+
+
 def is_over(record: Record, now: float) -> bool:
     """Whether a record can never count again, so that its file may go."""
     if isinstance(record, Release):
@@ -59,13 +67,15 @@ def is_over(record: Record, now: float) -> bool:
 
 
 def _standing(cluster: str, node: str, records: list[Record], now: float) -> Standing:
-    released = max((r.time for r in records if isinstance(r, Release)), default=float("-inf"))
+    latest = now + _CLOCK_ERROR_S
+    releases = (r.time for r in records if isinstance(r, Release) and r.time <= latest)
+    released = max(releases, default=float("-inf"))
     held = sorted(
         (
             record
             for record in records
             if isinstance(record, Evidence)
-            and released < record.last_seen <= now + _CLOCK_ERROR_S
+            and released < record.last_seen <= latest
             and not is_over(record, now)
         ),
         key=lambda evidence: -evidence.last_seen,

@@ -25,7 +25,7 @@ from .record import Evidence, Record, RecordDamaged, Release, from_bytes, to_byt
 from .score import is_over
 
 _log: Final = logging.getLogger(__name__)
-MAX_RECORD_BYTES: Final = 64 * 1024
+MAX_RECORD_BYTES: Final = 1024**2  # of full lines in any script, escaped
 _LEFTOVER_S: Final = 3600.0
 _READABLE: Final = 0o644
 _ENTERABLE: Final = 0o755

@@ -21,18 +21,25 @@ GOOD: Mapping[Reading, int] = {
     Reading.RETIRED_PENDING: 0,
     Reading.THROTTLE_REASONS: 0x1,  # idle
     Reading.CLOCK_MAX: 1980,
+    Reading.CLOCK_SET: 1980,
+    Reading.CLOCK_DEFAULT: 1980,
     Reading.POWER_LIMIT: 700,
     Reading.POWER_DEFAULT: 700,
     Reading.MEMORY_USED: 4 * 1024**2,
     Reading.PROCESSES: 0,
+    Reading.OWN_PROCESSES: 0,
     Reading.NVLINKS: 18,
     Reading.NVLINKS_DOWN: 0,
+    Reading.NVLINK_ERRORS: 7,
+    Reading.PCIE_GENERATION: 1,  # as an idle board has
+    Reading.PCIE_GENERATION_MAX: 5,
     Reading.PCIE_WIDTH: 16,
     Reading.PCIE_WIDTH_MAX: 16,
     Reading.FABRIC_STATE: 3,
     Reading.FABRIC_STATUS: 0,
     Reading.MIG_MODE: 0,
     Reading.COMPUTE_MODE: 0,
+    Reading.PERSISTENCE_MODE: 1,
 }
 
 
@@ -47,6 +54,9 @@ class FakeGpu:
 
     def identity(self) -> str:
         return self.serial
+
+    def firmware(self) -> str:
+        return "96.00.61.00.01"
 
     def read(self, reading: Reading) -> int | None:
         if self.lost:

@@ -37,4 +37,20 @@ def infiniband(
         f"{port}/rate": "400 Gb/sec (4X NDR)\n",
         f"{port}/counters/link_downed": f"{downed}\n",
         f"{port}/counters/symbol_error": "7\n",
+        f"{port}/hw_counters/packet_seq_err": "3\n",
+        "sys/class/infiniband/mlx5_0/fw_ver": "28.39.1002\n",
+    }
+
+
+def ethernet(operstate: str = "up") -> dict[str, str]:
+    """A port of 25 Gb/s, and the loopback, which is none."""
+    return {
+        "sys/class/net/eth0/device/vendor": "0x15b3\n",
+        "sys/class/net/eth0/type": "1\n",
+        "sys/class/net/eth0/operstate": f"{operstate}\n",
+        "sys/class/net/eth0/speed": "25000\n",
+        "sys/class/net/eth0/mtu": "9000\n",
+        "sys/class/net/eth0/statistics/rx_errors": "5\n",
+        "sys/class/net/eth0/statistics/tx_errors": "0\n",
+        "sys/class/net/lo/operstate": "unknown\n",
     }

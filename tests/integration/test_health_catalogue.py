@@ -27,7 +27,10 @@ from relight.resilience.ledger.record import Identity
 LIMIT_S = 60.0
 NODES = 1000
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
+NET = "sys/class/net/eth0"
 FILES = (
+    *(f"{NET}/{name}" for name in ("device/vendor", "type", "operstate", "speed", "mtu")),
+    *("sys/devices/system/cpu/online", "sys/bus/pci/devices/0000:3b:00.0/vendor"),
     *("proc/meminfo", "proc/loadavg", "proc/uptime", "proc/7/stat", "proc/self/mounts"),
     *("dev/kmsg", "proc/driver/nvidia/version", "sys/fs/lustre/health_check"),
     *("sys/devices/system/edac/mc/mc0/ue_count", "sys/devices/system/edac/mc/mc0/ce_count"),

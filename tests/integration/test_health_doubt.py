@@ -20,7 +20,10 @@ from relight.resilience.health.isolate import run_checks
 from relight.resilience.health.result import Outcome
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
+NET = "sys/class/net/eth0"
 FILES = (
+    *(f"{NET}/{name}" for name in ("device/vendor", "type", "operstate", "speed", "mtu")),
+    *("sys/devices/system/cpu/online", "sys/bus/pci/devices/0000:3b:00.0/vendor"),
     *("proc/meminfo", "proc/loadavg", "proc/uptime", "proc/self/mounts", "proc/17/stat"),
     *("dev/kmsg", "sys/fs/lustre/health_check"),
     *(f"sys/devices/system/edac/mc/mc0/{name}" for name in ("ue_count", "ce_count")),

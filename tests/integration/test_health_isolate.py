@@ -204,3 +204,11 @@ def test_of_a_check_that_cannot_be_killed_there_is_one_process(
 
 def _passes(_candidate: Candidate) -> Finding:
     return Finding(Outcome.PASS, "fine")
+
+
+def test_what_a_check_says_cannot_steer_a_terminal(candidate: Candidate) -> None:
+    wicked = "\x1b[2J\udcff\nroot# "
+    (result,) = run_checks(
+        [check(lambda _c: Finding(Outcome.WARN, wicked, facts={"kernel": wicked}))], candidate, 30.0
+    )
+    assert (result.evidence, result.facts) == ("?[2J? root# ", {"kernel": "?[2J? root# "})

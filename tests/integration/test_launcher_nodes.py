@@ -86,14 +86,15 @@ def test_an_empty_ledger(relight: Relight, fake: Path) -> None:
 
 
 def test_a_node_is_excluded_shown_exported_and_released(relight: Relight) -> None:
-    said = relight("nodes", "exclude", "n4", "--reason", "burnt", "--for", "2d").stdout
+    said = relight("nodes", "exclude", "n4", "--reason", "[/burnt] out", "--for", "2d").stdout
     assert said == "new jobs on mini avoid n4 for 2d\n"
     (node,) = json.loads(relight("nodes", "ls", "--json").stdout)["nodes"]
     assert (node["node"], node["cluster"], node["avoided"]) == ("n4", "mini", True)
     assert node["until"] == pytest.approx(time.time() + 2 * DAY_S, abs=60)
-    assert "n4" in relight("nodes", "ls").stdout
-    assert "burnt" in relight("nodes", "show", "n4").stdout
+    assert "[/burnt]" in relight("nodes", "ls").stdout  # no markup
+    assert "[/burnt] out" in relight("nodes", "show", "n4").stdout
     assert "scontrol update NodeName=n4 State=DRAIN" in relight("nodes", "export").stdout
+    assert "nothing counts against n5" in relight("nodes", "export", "n4", "n5", code=2).stderr
     relight("nodes", "release", "n4")
     assert json.loads(relight("nodes", "ls", "--json").stdout)["nodes"] == []
 

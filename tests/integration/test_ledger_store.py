@@ -9,12 +9,16 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relight.resilience.ledger.faults import DAY_S, Fault
 from relight.resilience.ledger.record import Evidence, Release, from_bytes
+from relight.resilience.ledger.score import standings
 from relight.resilience.ledger.store import Ledger, LedgerUnwritable, default_ledger
 
 WRITERS = 50
@@ -25,6 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Evidence
+from relight.resilience.ledger.score import standings
 from relight.resilience.ledger.store import Ledger
 root, name = sys.argv[1:]
 now = time.time()
@@ -153,6 +158,74 @@ def test_a_ledger_that_takes_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(LedgerUnwritable, match="RELIGHT_LEDGER"):
         Ledger(tmp_path / "file").add(evidence())
+
+
+def test_a_full_disk_takes_no_record_and_loses_none(small_disk: Path) -> None:
+    ledger = Ledger(small_disk / "ledger")
+    record = evidence()
+    ledger.add(record)
+    with suppress(OSError), (small_disk / "full").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    large = replace(evidence("n2"), lines=("x" * 400,) * 20)  # more than what is left of a block
+    with pytest.raises(LedgerUnwritable, match="No space left"):
+        ledger.add(large)
+    assert record in ledger.records()
+    assert ledger.damaged() == 0
+    assert not list(own(ledger).glob(".*"))
+
+
+def as_user(uid: int, act: Callable[[], None]) -> None:
+    """In a process of that user, without root's rights; an assertion that fails there fails."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            os.umask(0o077)
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_sites_ledger_under_two_ordinary_users(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("becoming other users needs root")
+    ann, bob = 61_001, 61_002
+    ledger = Ledger(tmp_path / "site")
+    ledger.root.mkdir()
+    ledger.root.chmod(0o1777)
+    for level in (tmp_path, *tmp_path.parents):
+        if level != Path("/tmp") and level.stat().st_uid == os.getuid() and level != Path("/"):
+            level.chmod(level.stat().st_mode | 0o011)
+
+    def of_bob() -> None:
+        (seen,) = ledger.records()  # what Ann wrote
+        assert seen.node == "n1"
+        for path in (ledger.root / str(ann)).iterdir():
+            with pytest.raises(PermissionError):
+                path.write_text("gossip")
+            with pytest.raises(PermissionError):
+                path.unlink()
+        with pytest.raises(PermissionError):
+            (ledger.root / str(ann)).rename(ledger.root / "gone")
+        with pytest.raises(PermissionError):
+            (ledger.root / str(ann) / "n1.forged.json").write_text("gossip")
+        ledger.add(evidence("n2"))
+        ledger.release(Release(cluster="mini", node="n1", time=time.time(), reason="repaired"))
+
+    def of_ann() -> None:
+        assert {record.node for record in ledger.records()} == {"n1", "n2"}
+        assert [one.node for one in standings(ledger.records(), time.time())] == ["n2"]
+
+    as_user(ann, lambda: ledger.add(evidence("n1")))
+    as_user(bob, of_bob)
+    as_user(ann, of_ann)
+    assert ledger.damaged() == 0
 
 
 def test_which_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

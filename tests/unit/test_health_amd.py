@@ -80,7 +80,8 @@ def smi(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             "default_power_cap": 750_000_000,
         },
         "amdsmi_get_gpu_vram_usage": lambda _h: {"vram_total": 196_592, "vram_used": 283},
-        "amdsmi_get_gpu_process_list": lambda _h: ["one"],
+        "amdsmi_get_gpu_process_list": lambda _h: [{"pid": 2**30}],
+        "amdsmi_get_gpu_vbios_info": lambda _h: {"version": "022.040"},
         "amdsmi_get_gpu_xgmi_link_status": lambda _h: {"status": ["U"] * 6 + ["D", "X"]},
         "amdsmi_get_pcie_info": lambda _h: {
             "pcie_metric": {"pcie_width": 16},
@@ -112,6 +113,7 @@ def test_every_reading(smi: ModuleType) -> None:
         "power_default": 750,
         "memory_used": 283 * MIB,
         "processes": 1,
+        "own_processes": 0,
         "nvlinks": 7,
         "nvlinks_down": 1,
         "pcie_width": 16,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from relight.resilience.health.compare import REACHABLE, UNIFORM, compare
@@ -47,6 +48,15 @@ def test_the_odd_one_out() -> None:
     assert found(facts, UNIFORM)["n2"][1].startswith("gpu driver is absent")
     facts["n2"] = None
     assert found(facts, UNIFORM) == {}
+
+
+def test_a_check_without_an_answer_does_not_make_the_odd_one_out() -> None:
+    reports = {f"n{i}": report(f"n{i}", {"gpu driver": "570"}) for i in range(4)}
+    for outcome, odd in ((Outcome.UNKNOWN, False), (Outcome.PASS, True)):
+        (result,) = report("n2", {}).results
+        silent = dataclasses.replace(result, outcome=outcome)
+        judged = compare({**reports, "n2": dataclasses.replace(reports["n2"], results=(silent,))})
+        assert (judge(judged, "warn").bad != {}) is odd
 
 
 def test_other_software_only_warns() -> None:

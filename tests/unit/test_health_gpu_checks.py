@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from health.roots import kernel_log, make_root
 from relight.resilience.config import RunConfig
 from relight.resilience.health.check import Candidate, Check
 from relight.resilience.health.gpu import (
+    clocks,
     each,
     ecc,
     fabric,
+    loaded,
     modes,
     nvlink,
+    nvlink_errors,
     occupied,
     pcie,
     power,
@@ -29,6 +33,7 @@ from relight.resilience.health.gpu import (
     throttling,
     xid,
 )
+from relight.resilience.health.gpu.own_processes import of_this_job
 from relight.resilience.health.gpu.reading import (
     Driver,
     DriverFault,
@@ -42,8 +47,9 @@ from relight.resilience.health.result import Outcome
 from relight.resilience.ledger.faults import Fault
 
 PASS, WARN, FAIL_NODE, _, UNKNOWN = Outcome
+BUS = "sys/bus/pci/devices/0000:3b:00.0"
 EACH = (
-    *(recovery, ecc, remapping, retired, throttling, power),
+    *(recovery, ecc, remapping, retired, throttling, power, clocks, nvlink_errors),
     *(occupied, nvlink, pcie, fabric, modes),
 )
 
@@ -117,6 +123,8 @@ def test_a_lost_board_is_bad_whatever_the_question(
         (retired.CHECK, {"retired_pending": 1}, WARN, "reboot"),
         (throttling.CHECK, {"throttle_reasons": 0x4}, PASS, "not throttled"),
         (throttling.CHECK, {"throttle_reasons": 0x48}, WARN, "hardware slowdown, hardware thermal"),
+        (clocks.CHECK, {"clock_set": 1950}, PASS, "1950 of 1980"),
+        (clocks.CHECK, {"clock_set": 1949}, WARN, "set to 1949 of 1980 MHz"),
         (power.CHECK, {"power_limit": 690}, PASS, "700 W"),
         (power.CHECK, {"power_limit": 500}, WARN, "power limit 500 W of 700 W"),
         (occupied.CHECK, {"processes": 1}, FAIL_NODE, "1 processes"),
@@ -125,11 +133,15 @@ def test_a_lost_board_is_bad_whatever_the_question(
         (nvlink.CHECK, {"nvlinks_down": 18}, WARN, "none of 18"),
         (nvlink.CHECK, {"nvlinks": 0}, PASS, "18 links"),
         (pcie.CHECK, {"pcie_width": 8}, FAIL_NODE, "8 of 16"),
+        (pcie.CHECK, {"throttle_reasons": 0}, WARN, "PCIe generation 1 of 5 under load"),
+        (pcie.CHECK, {"throttle_reasons": 0, "pcie_generation": 5}, PASS, "16 of 16"),
+        (occupied.CHECK, {"memory_used": 40 * 1024**3, "own_processes": 1}, PASS, "of this job"),
         (fabric.CHECK, {"fabric_state": 2}, FAIL_NODE, "in progress"),
         (fabric.CHECK, {"fabric_status": 999}, FAIL_NODE, "status 999"),
         (fabric.CHECK, {"fabric_state": 0}, PASS, "completed"),
         (modes.CHECK, {"compute_mode": 2}, FAIL_NODE, "prohibited"),
         (modes.CHECK, {"mig_mode": 1, "ecc_mode": 0}, WARN, "split (MIG), ECC is off"),
+        (modes.CHECK, {"persistence_mode": 0}, WARN, "persistence is off"),
     ],
 )
 def test_bad_boards(
@@ -156,6 +168,8 @@ def test_all_boards_are_there(install: Install, candidate: Candidate) -> None:
         "gpu count": "2",
         "gpu driver": "570.124.06",
         "cuda": "12.8",
+        "gpu vbios": "96.00.61.00.01",
+        "gpu clock": "1980",
     }
 
 
@@ -163,6 +177,72 @@ def test_a_board_is_missing(install: Install, candidate: Candidate) -> None:
     install([FakeGpu()])
     finding = present.CHECK.run(candidate)
     assert (finding.outcome, "1 GPUs, 2 asked" in finding.evidence) == (FAIL_NODE, True)
+
+
+def test_what_slurm_has_given_counts(
+    install: Install, candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "3")
+    install(boards())
+    assert "2 GPUs, 3 asked" in present.CHECK.run(candidate).evidence
+    assert present.CHECK.run(candidate).outcome is FAIL_NODE
+    install(boards(mig_mode=1))  # Slurm counts their parts
+    assert present.CHECK.run(candidate).outcome is PASS
+
+
+@pytest.mark.parametrize(
+    ("given", "files", "outcome", "part"),
+    [
+        ("", {}, PASS, "not judged"),
+        ("2", {"proc/driver/nvidia/version": "570"}, PASS, "a driver is loaded"),
+        ("2", {f"{BUS}/vendor": "0x10de\n", f"{BUS}/class": "0x030200\n"}, FAIL_NODE, "3b:00.0"),
+        ("", {f"{BUS}/vendor": "0x10de\n", f"{BUS}/class": "0x030200\n"}, PASS, "not judged"),
+        ("2", {f"{BUS}/vendor": "0x10de\n", f"{BUS}/class": "0x020000\n"}, WARN, "none is seen"),
+        ("2", {f"{BUS}/vendor": "nonsense", f"{BUS}/class": "\x00"}, WARN, "none is seen"),
+    ],
+)
+def test_boards_without_a_driver(
+    candidate: Candidate,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    files: dict[str, str],
+    outcome: Outcome,
+    part: str,
+) -> None:
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", given)
+    make_root(candidate.root, files)
+    finding = loaded.CHECK.run(candidate)
+    assert (finding.outcome, part in finding.evidence) == (outcome, True), finding
+
+
+def test_a_gpu_that_another_job_has_may_be_occupied(
+    install: Install, candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(boards(processes=1))
+    for given, outcome in (("0", PASS), ("0,1", FAIL_NODE), ("GPU-4c1f", FAIL_NODE)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        assert occupied.CHECK.run(candidate).outcome is outcome
+
+
+def test_whose_process_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid, job in ((7, "12"), (8, "123"), (9, "12")):
+        make_root(tmp_path, {f"{pid}/environ": f"HOME=/root\0SLURM_JOB_ID={job}\0"})
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert of_this_job([7, 8, 9, 10], tmp_path) == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    assert of_this_job([7, 8, 9, 10], tmp_path) == 2
+
+
+def test_errors_of_links_that_grow(
+    install: Install, candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = boards()
+    install([first, second])
+    later = {**GOOD, Reading.NVLINK_ERRORS: 9999}
+    monkeypatch.setattr(time, "sleep", lambda _s: setattr(second, "readings", later))
+    finding = nvlink_errors.CHECK.run(candidate)
+    assert (finding.outcome, "GPU 1 grows by" in finding.evidence) == (WARN, True)
+    assert finding.counts == {"errors of NVLink": 10006}
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from health.roots import infiniband, kernel_log, make_root
+from health.roots import ethernet, infiniband, kernel_log, make_root
 
 from relight.resilience.config import RunConfig
 from relight.resilience.health import infiniband_errors, lustre_space, stuck
 from relight.resilience.health.check import Candidate, Check
+from relight.resilience.health.ethernet import CHECK as ETHERNET
+from relight.resilience.health.growth import judge_growth
 from relight.resilience.health.infiniband import CHECK as INFINIBAND
-from relight.resilience.health.infiniband_errors import judge_growth
 from relight.resilience.health.inodes import CHECK as INODES
 from relight.resilience.health.kernel_messages import CHECK as KERNEL_MESSAGES
 from relight.resilience.health.load import CHECK as LOAD
 from relight.resilience.health.lustre import CHECK as LUSTRE
 from relight.resilience.health.lustre_space import judge_targets, over_quota
+from relight.resilience.health.machine import CHECK as MACHINE
 from relight.resilience.health.memory_errors import CHECK as MEMORY_ERRORS
 from relight.resilience.health.mounts import CHECK as MOUNTS
 from relight.resilience.health.mounts import mount_of
@@ -89,6 +91,13 @@ def look(tmp_path: Path, run_config: RunConfig) -> Look:
             WARN,
             "2.0 h ago: ib0: Lost carrier, and 1 more",
         ),
+        (KERNEL_MESSAGES, kernel_log((1, "{1}[Hardware Error]: non-fatal")), WARN, "non"),
+        (
+            KERNEL_MESSAGES,
+            kernel_log((1, "{1}[Hardware Error]: fatal")),
+            FAIL_NODE,
+            "1.0",
+        ),
         (KERNEL_MESSAGES, kernel_log((25, "Remounting filesystem read-only")), PASS, "0 lines"),
         (LUSTRE, {MOUNTED: "/dev/sda1 / ext4 rw 0 0\n"}, PASS, "not judged"),
         (LUSTRE, {**ON_LUSTRE, HEALTH: "healthy\n"}, PASS, "healthy"),
@@ -98,6 +107,11 @@ def look(tmp_path: Path, run_config: RunConfig) -> Look:
         (INFINIBAND, infiniband(), PASS, "1 active, 400 Gb/sec"),
         (INFINIBAND, infiniband("1: DOWN", "2: Polling"), PASS, "0 active"),
         (INFINIBAND, infiniband("2: INIT"), FAIL_NODE, "mlx5_0/1 has a link and is 2: INIT"),
+        (ETHERNET, {}, PASS, "not judged"),
+        (ETHERNET, ethernet(), PASS, "no counter grows"),
+        (ETHERNET, ethernet(operstate="down"), PASS, "not judged"),
+        (MACHINE, {}, PASS, "not judged"),
+        (MACHINE, {"sys/devices/system/cpu/online": "0-63\n"}, PASS, "processors 0-63"),
         (INFINIBAND, infiniband(downed=5), WARN, "mlx5_0/1 went down 5 times"),
     ],
 )
@@ -136,13 +150,48 @@ def test_stuck_is_who_waits_twice_at_the_same_time(
     assert stuck.CHECK.run(candidate).outcome is outcome
 
 
-def test_errors_that_grow(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = look(infiniband())
-    counter = next(candidate.root.rglob("symbol_error"))
-    monkeypatch.setattr(time, "sleep", lambda _s: counter.write_text("9999"))
-    finding = infiniband_errors.CHECK.run(candidate)
+@pytest.mark.parametrize(
+    ("check", "files", "counter"),
+    [
+        (infiniband_errors.CHECK, infiniband(), "mlx5_0/1 symbol_error"),
+        (infiniband_errors.CHECK, infiniband(), "mlx5_0/1 packet_seq_err"),
+        (ETHERNET, ethernet(), "eth0 rx_errors"),
+    ],
+)
+def test_errors_that_grow(
+    look: Look,
+    monkeypatch: pytest.MonkeyPatch,
+    check: Check,
+    files: Mapping[str, str],
+    counter: str,
+) -> None:
+    candidate = look(files)
+    path = next(candidate.root.rglob(counter.split()[1]))
+    monkeypatch.setattr(time, "sleep", lambda _s: path.write_text("9999"))
+    finding = check.run(candidate)
     assert finding.outcome is WARN
-    assert "mlx5_0/1 symbol_error grows by" in finding.evidence
+    assert f"{counter} grows by" in finding.evidence
+
+
+def test_what_must_be_alike(look: Look) -> None:
+    files = {
+        **ethernet(),
+        **infiniband(),
+        "proc/meminfo": f"MemTotal: {251 * 1024**2 + 77} kB\n",
+        "proc/driver/nvidia/version": "570",
+        "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+    }
+    candidate = look(files)
+    assert MACHINE.run(candidate).facts == {
+        "clock source": "tsc",
+        "memory": "about 250 GiB",
+        "nvidia_peermem": "not loaded",
+    }
+    assert ETHERNET.run(candidate).facts == {"ethernet ports": "1 up, 25000 Mb/s, MTU 9000"}
+    assert INFINIBAND.run(candidate).facts == {
+        "infiniband ports": "1 active, 400 Gb/sec (4X NDR)",
+        "infiniband firmware": "28.39.1002",
+    }
 
 
 @pytest.mark.parametrize(
@@ -171,13 +220,22 @@ def test_ulimits(
 
 
 def test_mounts(look: Look, tmp_path: Path) -> None:
-    files = {MOUNTED: f"x {tmp_path} nfs rw 0 0\ny /gone\\040away nfs rw 0 0\n"}
+    files = {MOUNTED: f"x {tmp_path} nfs rw 0 0\ny /gone\\040away\\134 nfs rw 0 0\n"}
     assert "names none" in MOUNTS.run(look(files)).evidence
     assert MOUNTS.run(look(files, mounts=(str(tmp_path),))).outcome is PASS
     missing = MOUNTS.run(look(files, mounts=(str(tmp_path), "/scratch")))
     assert (missing.outcome, missing.evidence) == (FAIL_NODE, "not mounted: /scratch")
-    silent = MOUNTS.run(look(files, mounts=("/gone away",)))
+    silent = MOUNTS.run(look(files, mounts=("/gone away\\",)))
     assert (silent.outcome, "does not answer" in silent.evidence) == (FAIL_NODE, True)
+
+
+def test_a_mount_that_is_not_for_this_user(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: str) -> os.statvfs_result:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "statvfs", refuse)
+    finding = MOUNTS.run(look({MOUNTED: "x /secret nfs rw 0 0\n"}, mounts=("/secret",)))
+    assert (finding.outcome, "not open to this user" in finding.evidence) == (WARN, True)
 
 
 def test_which_filesystem_holds_a_directory(look: Look) -> None:

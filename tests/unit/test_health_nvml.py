@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -18,7 +19,7 @@ from relight.resilience.health.gpu.reading import (
     Reading,
 )
 
-NOT_SUPPORTED, DRIVER_NOT_LOADED, LOST, UNKNOWN = 3, 9, 15, 999
+NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, LOST, UNKNOWN = 3, 4, 9, 15, 999
 
 
 class NVMLError(Exception):
@@ -63,7 +64,17 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "nvmlDeviceGetHandleByIndex": lambda index: f"handle {index}",
         "nvmlDeviceGetSerial": lambda _h: "S0",
         "nvmlDeviceGetUUID": lambda _h: "GPU-1",
-        "nvmlDeviceGetFieldValues": lambda _h, ids: [field_value(ids[0] - 230)],
+        "nvmlDeviceGetFieldValues": lambda _h, ids: [field_value(max(ids[0] - 230, 0))],
+        **{
+            f"NVML_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL": 230 + number
+            for number, kind in enumerate(("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY"), 1)
+        },
+        "nvmlDeviceGetVbiosVersion": lambda _h: "96.00",
+        "nvmlDeviceGetApplicationsClock": lambda _h, clock: 1700 * clock,
+        "nvmlDeviceGetDefaultApplicationsClock": lambda _h, clock: 1800 * clock,
+        "nvmlDeviceGetCurrPcieLinkGeneration": lambda _h: 3,
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda _h: 5,
+        "nvmlDeviceGetPersistenceMode": lambda _h: 1,
         "nvmlDeviceGetTotalEccErrors": lambda _h, kind, since: 10 * kind + since,
         "nvmlDeviceGetMemoryErrorCounter": lambda _h, kind, since, where: where,
         "nvmlDeviceGetRemappedRows": lambda _h: (1, 2, 0, 1),
@@ -74,7 +85,10 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "nvmlDeviceGetPowerManagementLimit": lambda _h: 699_500,
         "nvmlDeviceGetPowerManagementDefaultLimit": lambda _h: 700_000,
         "nvmlDeviceGetMemoryInfo": lambda _h: SimpleNamespace(used=5),
-        "nvmlDeviceGetComputeRunningProcesses": lambda _h: ["one", "two"],
+        "nvmlDeviceGetComputeRunningProcesses": lambda _h: [
+            SimpleNamespace(pid=2**30),
+            SimpleNamespace(pid=os.getpid()),
+        ],
         "nvmlDeviceGetNvLinkState": lambda _h, link: int(link != 3),
         "nvmlDeviceGetCurrPcieLinkWidth": lambda _h: 8,
         "nvmlDeviceGetMaxPcieLinkWidth": lambda _h: 16,
@@ -112,19 +126,27 @@ def test_every_reading(nvml: ModuleType) -> None:
         "retired_pending": 0,
         "throttle_reasons": 0x40,
         "clock_max": 1980,
+        "clock_set": 1700,
+        "clock_default": 1800,
         "power_limit": 699,
         "power_default": 700,
         "memory_used": 5,
         "processes": 2,
+        "own_processes": 0,
         "nvlinks": 18,
         "nvlinks_down": 1,
+        "nvlink_errors": 1 + 2 + 3 + 4,
+        "pcie_generation": 3,
+        "pcie_generation_max": 5,
         "pcie_width": 8,
         "pcie_width_max": 16,
         "fabric_state": 3,
         "fabric_status": 1,
         "mig_mode": 0,
         "compute_mode": 2,
+        "persistence_mode": 1,
     }
+    assert gpu.firmware() == "96.00"
 
 
 def test_driver_and_identity(nvml: ModuleType) -> None:
@@ -164,6 +186,20 @@ def test_a_lost_board(nvml: ModuleType, reading: Reading) -> None:
     fail_all(nvml, LOST)
     with pytest.raises(GpuLost, match="GPU 0: NVML error 15"):
         the_gpu().read(reading)
+
+
+def test_boards_of_other_jobs_are_not_ours(nvml: ModuleType) -> None:
+    def open_board(index: int) -> object:
+        if index < 2:
+            raise NVMLError(NO_PERMISSION)
+        return f"handle {index}"
+
+    setattr(nvml, "nvmlDeviceGetCount", lambda: 4)  # noqa: B010
+    setattr(nvml, "nvmlDeviceGetHandleByIndex", open_board)  # noqa: B010
+    assert [gpu.name for gpu in open_driver().gpus()] == ["GPU 0", "GPU 1"]
+    setattr(nvml, "nvmlInit", failing(NO_PERMISSION))  # noqa: B010
+    with pytest.raises(NVMLError):
+        open_driver()
 
 
 def test_any_other_error_is_the_checks_and_not_the_boards(nvml: ModuleType) -> None:

@@ -98,8 +98,11 @@ def test_only_whole_reports_of_the_nodes_themselves_are_collected(tmp_path: Path
     (tmp_path / "n3.json").write_text(whole[:-20])
     (tmp_path / "n4.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "n5.json").mkdir()
-    reports = read_reports(tmp_path, ["n1", "n2", "n3", "n4", "n5", "n6"])
-    assert list(reports) == ["n1", "n2", "n3", "n4", "n5", "n6"]
+    (tmp_path / "n7.json").write_text(json.dumps({**REPORT, "node": "n7", "started": 10**400}))
+    (tmp_path / "n8.json").write_text("[" * 100_000)
+    nodes = [f"n{number}" for number in range(1, 9)]
+    reports = read_reports(tmp_path, nodes)
+    assert list(reports) == nodes
     assert [node for node, report in reports.items() if report] == ["n1"]
 
 

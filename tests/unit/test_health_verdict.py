@@ -89,9 +89,20 @@ def test_a_disk_that_nobody_could_check_is_no_fault_of_the_job() -> None:
 
 
 def test_a_fault_of_the_job() -> None:
-    judgement = judge(reports(4, n2={"disk": Outcome.FAIL_JOB}), "warn")
+    fail = {"disk": Outcome.FAIL_JOB}
+    judgement = judge(reports(2, n0=fail, n1=fail), "warn")
     assert judgement.bad == {}
-    assert judgement.job_fault == "disk: disk of n2 (n2)"
+    assert judgement.job_fault == "disk: disk of n0 (n0, n1)"
+
+
+def test_a_fault_of_the_job_that_another_node_does_not_meet_is_the_nodes() -> None:
+    fail = {"disk": Outcome.FAIL_JOB}
+    judgement = judge(reports(4, n2=fail), "warn")
+    assert (judgement.bad, judgement.job_fault) == ({"n2": "disk: disk of n2"}, None)
+    judgement = judge(reports(4, n2=fail, n3=fail), "warn")
+    assert (judgement.bad, judgement.job_fault) == ({}, "disk: disk of n2 (n2, n3)")
+    unclear = {"disk": Outcome.UNKNOWN}
+    assert judge(reports(2, n0=fail, n1=unclear), "warn").job_fault == "disk: disk of n0 (n0)"
 
 
 def test_no_answer_is_a_warning() -> None:
@@ -133,7 +144,9 @@ def outcomes(situation: Mapping[str, NodeReport | None], node: str) -> set[Outco
 def test_only_what_speaks_against_a_node_excludes_it(
     situation: dict[str, NodeReport | None], policy: Literal["warn", "fail"]
 ) -> None:
-    against = {Outcome.FAIL_NODE} | ({Outcome.UNKNOWN} if policy == "fail" else set())
+    against = {Outcome.FAIL_NODE, Outcome.FAIL_JOB} | (
+        {Outcome.UNKNOWN} if policy == "fail" else set()
+    )
     for node in judge(situation, policy).bad:
         assert outcomes(situation, node) & against
 
@@ -156,7 +169,7 @@ def test_a_fault_of_the_job_has_a_cause(
     said = {outcome for node in situation for outcome in outcomes(situation, node)}
     judgement = judge(situation, policy)
     if Outcome.FAIL_JOB in said:
-        assert judgement.job_fault is not None
+        assert judgement.job_fault is not None or judgement.bad
     elif judgement.job_fault is not None:
         assert all(Outcome.FAIL_NODE in outcomes(situation, node) for node in situation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from relight.errors import UsageError
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import (
+    MAX_GPUS,
     MAX_LINES,
     MAX_TTL_S,
     Evidence,
@@ -22,6 +24,7 @@ from relight.resilience.ledger.record import (
     from_bytes,
     to_bytes,
 )
+from relight.resilience.ledger.store import MAX_RECORD_BYTES
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 LINES = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=50)
@@ -34,8 +37,8 @@ EVIDENCE = st.builds(
     lines=st.lists(LINES, min_size=1, max_size=MAX_LINES).map(tuple),
     weight=st.floats(0, 1),
     ttl_s=st.floats(0, MAX_TTL_S),
-    first_seen=TIMES,
-    last_seen=TIMES,
+    first_seen=st.floats(0, 1e6),
+    last_seen=st.floats(1e6, 1e12),
     run_id=LINES,
     identity=st.builds(Identity, LINES, st.lists(LINES, max_size=8).map(tuple)),
 )
@@ -78,6 +81,10 @@ def test_the_sound_one_is_sound() -> None:
         {"lines": [79]},
         {"lines": ["x"] * (MAX_LINES + 1)},
         {"weight": 2},
+        {"weight": 10**400},
+        {"first_seen": 10**400},
+        {"first_seen": 3},
+        {"first_seen": 1e300, "last_seen": 1e301},
         {"weight": True},
         {"weight": float("nan")},
         {"ttl_s": 1e12},
@@ -104,7 +111,20 @@ def test_what_others_wrote_cannot_steer_a_terminal() -> None:
     wicked = {**SOUND, "lines": ["\x1b[2J\nroot# "]}
     record = from_bytes(json.dumps(wicked).encode())
     assert isinstance(record, Evidence)
-    assert record.lines == ("?[2J?root# ",)
+    assert record.lines == ("?[2J root# ",)
+
+
+def test_what_is_too_long_is_cut_and_can_be_read_back() -> None:
+    sound = from_bytes(json.dumps(SOUND).encode())
+    assert isinstance(sound, Evidence)
+    lines = tuple(f"{number}: " + "\U0001f525\udcff" * 800 for number in range(3 * MAX_LINES))
+    identity = Identity("b", tuple(f"board {number}" for number in range(1000)))
+    data = to_bytes(dataclasses.replace(sound, lines=lines, identity=identity))
+    assert len(data) < MAX_RECORD_BYTES
+    kept = from_bytes(data)
+    assert isinstance(kept, Evidence)
+    assert [line[:4] for line in kept.lines] == [f"{number}: " for number in range(40, 60)]
+    assert kept.identity.gpus == identity.gpus[:MAX_GPUS]
 
 
 def test_a_node_name_that_is_none() -> None:
@@ -119,6 +139,6 @@ def test_seeing_it_again_keeps_the_beginning_and_the_newest_lines(
 ) -> None:
     both = first.later(again)
     assert both.first_seen == min(first.first_seen, again.first_seen)
-    assert both.last_seen == again.last_seen
+    assert both.last_seen == max(first.last_seen, again.last_seen)
     assert set(again.lines[-1:]) <= {*both.lines, *first.lines}
     assert len(both.lines) <= MAX_LINES

@@ -16,6 +16,7 @@ from relight.resilience.ledger.score import (
     Standing,
     changed_hardware,
     is_over,
+    release_of,
     standings,
 )
 from relight.resilience.ledger.ticket import ticket
@@ -116,6 +117,19 @@ def test_a_release_ends_what_was_seen_before_it() -> None:
     assert not avoided(T0 + 2, evidence(), release(T0 + 1))
     assert at(T0 + 2, evidence(), release(T0 + 1)) is None
     assert avoided(T0 + 3, evidence(seen=T0 + 2), release(T0 + 1))
+
+
+def test_a_release_covers_what_a_clock_ahead_of_ours_has_dated() -> None:
+    ahead = at(T0, evidence(), evidence(run_id="b", seen=T0 + 60))
+    assert ahead is not None
+    word = release_of(ahead, "repaired", T0)
+    assert at(T0, *ahead.evidence, word) is None
+    assert at(T0 + 61, evidence(run_id="c", seen=T0 + 61), word) is not None
+
+
+def test_a_release_with_a_wrong_clock_forgives_nothing() -> None:
+    word = Release(cluster="mini", node="n1", time=T0 + 400 * DAY_S, reason="by hand")
+    assert at(T0, evidence(), word) is not None
 
 
 def test_a_record_with_a_wrong_clock_does_not_count() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Final
 
+from .own_processes import of_this_job
 from .reading import Driver, Gpu, LibraryMissing, NoDriver, Reading
 
 # Not supported, not implemented, no symbol, no permission, no data.
@@ -78,6 +79,14 @@ class AmdGpu:
         known = serial not in ("", "N/A")
         return serial if known else str(self._smi.amdsmi_get_gpu_device_uuid(self._handle))
 
+    def firmware(self) -> str:
+        try:
+            return str(self._smi.amdsmi_get_gpu_vbios_info(self._handle).get("version", ""))
+        except self._smi.AmdSmiLibraryException as error:
+            if error.get_error_code() in _NOT_SUPPORTED:
+                return ""
+            raise
+
     def read(self, reading: Reading) -> int | None:
         ask = _READERS.get(reading)
         if ask is None:
@@ -142,6 +151,9 @@ _READERS: Final[dict[Reading, Read]] = {
     Reading.POWER_DEFAULT: _entry("amdsmi_get_power_cap_info", "default_power_cap", per=_PER_WATT),
     Reading.MEMORY_USED: _entry("amdsmi_get_gpu_vram_usage", "vram_used", times=MIB),
     Reading.PROCESSES: lambda smi, handle: len(smi.amdsmi_get_gpu_process_list(handle)),
+    Reading.OWN_PROCESSES: lambda smi, handle: of_this_job(
+        process["pid"] for process in smi.amdsmi_get_gpu_process_list(handle)
+    ),
     Reading.NVLINKS: _links("U", "D"),
     Reading.NVLINKS_DOWN: _links("D"),
     Reading.PCIE_WIDTH: _entry("amdsmi_get_pcie_info", "pcie_metric", "pcie_width"),

@@ -1,4 +1,7 @@
-"""Modes of GPUs: open to programs, whole, and with ECC. nvmlComputeMode: 2 is prohibited."""
+"""Modes of GPUs: open to programs, whole, with ECC, and with a driver that stays.
+
+nvmlComputeMode: 2 is prohibited.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,24 @@ PROHIBITED = 2
 
 
 def judge(_candidate: Candidate, gpu: Gpu) -> Answer | None:
-    compute, mig, ecc = (
-        gpu.read(reading) for reading in (Reading.COMPUTE_MODE, Reading.MIG_MODE, Reading.ECC_MODE)
-    )
-    if compute is None and mig is None and ecc is None:
+    modes = (Reading.COMPUTE_MODE, Reading.MIG_MODE, Reading.ECC_MODE, Reading.PERSISTENCE_MODE)
+    compute, mig, ecc, persistence = (gpu.read(mode) for mode in modes)
+    if (compute, mig, ecc, persistence) == (None, None, None, None):
         return None
     if compute == PROHIBITED:
         return Outcome.FAIL_NODE, "compute mode is prohibited: no program can use it"
-    odd = [*(["it is split (MIG)"] if mig else []), *(["ECC is off"] if ecc == 0 else [])]
+    odd = [
+        *(["it is split (MIG)"] if mig else []),
+        *(["ECC is off"] if ecc == 0 else []),
+        *(["persistence is off: each start waits for the driver"] if persistence == 0 else []),
+    ]
     return (Outcome.WARN, ", ".join(odd)) if odd else (Outcome.PASS, "whole, ECC on or absent")
 
 
 CHECK = Check(
     name="gpu_modes",
-    reads="NVML: compute mode, MIG mode, ECC mode",
-    threshold="not prohibited; warns when split or without ECC",
+    reads="NVML: compute mode, MIG mode, ECC mode, persistence mode",
+    threshold="not prohibited; warns when split, without ECC, or without persistence",
     worst=Outcome.FAIL_NODE,
     typical_s=1.0,
     needs=DRIVERS,

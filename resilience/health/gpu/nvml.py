@@ -12,12 +12,14 @@ from functools import cached_property
 from types import ModuleType
 from typing import Final, TypeVar
 
+from .own_processes import of_this_job
 from .reading import Driver, DriverFault, Gpu, GpuLost, LibraryMissing, NoDriver, Reading
 
 # Not by this GPU, this user, or this driver (which is older than the function).
 _NOT_SUPPORTED: Final = frozenset({2, 3, 4, 6, 13, 25, 26})
 _LOST: Final = frozenset({8, 11, 14, 15, 16})  # power, interrupts, infoROM, bus, reset required
 _ABSENT: Final = frozenset({9, 12})  # driver not loaded, library not found
+_NOT_OURS: Final = 4  # no permission: a board of another job, which this one may not open
 
 T = TypeVar("T")
 Read = Callable[[ModuleType, object], int]
@@ -40,6 +42,8 @@ def open_driver() -> Driver:
     except pynvml.NVMLError as error:
         if error.value in _ABSENT:
             raise NoDriver(f"no NVIDIA driver: {error}") from error
+        if error.value == _NOT_OURS:
+            raise
         raise DriverFault(f"the NVIDIA driver does not start: {error}") from error
     return NvmlDriver(pynvml)
 
@@ -58,12 +62,17 @@ class NvmlDriver:
         return f"{number // 1000}.{number % 1000 // 10}"
 
     def gpus(self) -> Sequence[Gpu]:
-        return [self._open(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+        opened = (self._open(index) for index in range(self._nvml.nvmlDeviceGetCount()))
+        ours = [handle for handle in opened if handle is not None]
+        return [NvmlGpu(self._nvml, number, handle) for number, handle in enumerate(ours)]
 
-    def _open(self, index: int) -> NvmlGpu:
+    def _open(self, index: int) -> object | None:
         try:
-            return NvmlGpu(self._nvml, index, self._nvml.nvmlDeviceGetHandleByIndex(index))
+            handle: object = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            return handle
         except self._nvml.NVMLError as error:
+            if error.value == _NOT_OURS:
+                return None
             raise GpuLost(f"GPU {index} cannot be opened: {error}") from error
 
 
@@ -78,6 +87,9 @@ class NvmlGpu:
     def identity(self) -> str:
         serial = self._asked(lambda nvml, handle: str(nvml.nvmlDeviceGetSerial(handle)))
         return serial or self._asked(lambda nvml, handle: str(nvml.nvmlDeviceGetUUID(handle))) or ""
+
+    def firmware(self) -> str:
+        return self._asked(lambda nvml, handle: str(nvml.nvmlDeviceGetVbiosVersion(handle))) or ""
 
     def read(self, reading: Reading) -> int | None:
         if reading in (Reading.NVLINKS, Reading.NVLINKS_DOWN):
@@ -118,6 +130,11 @@ def _field(name: str) -> Read:
         return int(value.value.uiVal)
 
     return read
+
+
+def _sum_of_fields(*names: str) -> Read:
+    readers = [_field(name) for name in names]
+    return lambda nvml, handle: sum(read(nvml, handle) for read in readers)
 
 
 def _ecc(kind: str, since: str) -> Read:
@@ -183,14 +200,28 @@ _READERS: Final[dict[Reading, Read]] = {
     Reading.RETIRED_PENDING: _plain("nvmlDeviceGetRetiredPagesPendingStatus"),
     Reading.THROTTLE_REASONS: _plain("nvmlDeviceGetCurrentClocksThrottleReasons"),
     Reading.CLOCK_MAX: _plain("nvmlDeviceGetMaxClockInfo", "NVML_CLOCK_SM"),
+    Reading.CLOCK_SET: _plain("nvmlDeviceGetApplicationsClock", "NVML_CLOCK_SM"),
+    Reading.CLOCK_DEFAULT: _plain("nvmlDeviceGetDefaultApplicationsClock", "NVML_CLOCK_SM"),
     Reading.POWER_LIMIT: _plain("nvmlDeviceGetPowerManagementLimit", per=1000),
     Reading.POWER_DEFAULT: _plain("nvmlDeviceGetPowerManagementDefaultLimit", per=1000),
     Reading.MEMORY_USED: lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
     Reading.PROCESSES: lambda nvml, handle: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+    Reading.OWN_PROCESSES: lambda nvml, handle: of_this_job(
+        process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    ),
+    Reading.PCIE_GENERATION: _plain("nvmlDeviceGetCurrPcieLinkGeneration"),
+    Reading.PCIE_GENERATION_MAX: _plain("nvmlDeviceGetMaxPcieLinkGeneration"),
     Reading.PCIE_WIDTH: _plain("nvmlDeviceGetCurrPcieLinkWidth"),
     Reading.PCIE_WIDTH_MAX: _plain("nvmlDeviceGetMaxPcieLinkWidth"),
     Reading.FABRIC_STATE: _fabric("state"),
     Reading.FABRIC_STATUS: _fabric("status"),
     Reading.MIG_MODE: _first("nvmlDeviceGetMigMode"),
     Reading.COMPUTE_MODE: _plain("nvmlDeviceGetComputeMode"),
+    Reading.PERSISTENCE_MODE: _plain("nvmlDeviceGetPersistenceMode"),
+    Reading.NVLINK_ERRORS: _sum_of_fields(
+        *(
+            f"NVML_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL"
+            for kind in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
+        )
+    ),
 }

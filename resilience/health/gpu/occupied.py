@@ -5,7 +5,9 @@ A driver needs some memory itself: nearly a GiB with MIG or confidential computi
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
@@ -18,6 +20,10 @@ _POLL_S = 0.5
 
 
 def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
+    if not is_given(gpu.name, os.environ):
+        return None
+    if own := gpu.read(Reading.OWN_PROCESSES):
+        return Outcome.PASS, f"{own} processes of this job"
     deadline = time.monotonic() + PATIENCE_S
     while True:
         memory_bytes = gpu.read(Reading.MEMORY_USED)
@@ -33,10 +39,22 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
         time.sleep(_POLL_S)
 
 
+def is_given(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether the scheduler has given this GPU to the job, as far as it numbers what it gives.
+
+    Where it hides the others, the numbers begin with 0, as those of the GPUs that are seen do.
+    """
+    listed = environ.get("CUDA_VISIBLE_DEVICES") or environ.get("ROCR_VISIBLE_DEVICES") or ""
+    numbers = listed.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        return True
+    return name in {f"GPU {number}" for number in numbers}
+
+
 CHECK = Check(
     name="gpu_occupied",
-    reads="NVML: memory in use, compute processes; for 5 s, since a job may just be ending",
-    threshold="at most 1 GiB and no process",
+    reads="NVML: memory and processes on this job's GPUs; for 5 s: another may be ending",
+    threshold="at most 1 GiB and no process of another job",
     worst=Outcome.FAIL_NODE,
     limits=(MEMORY,),
     typical_s=1.0,

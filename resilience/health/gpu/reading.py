@@ -30,18 +30,25 @@ class Reading(StrEnum):
     RETIRED_PENDING = auto()
     THROTTLE_REASONS = auto()
     CLOCK_MAX = auto()
+    CLOCK_SET = auto()  # for programs; None where the driver alone decides
+    CLOCK_DEFAULT = auto()
     POWER_LIMIT = auto()
     POWER_DEFAULT = auto()
     MEMORY_USED = auto()
     PROCESSES = auto()
+    OWN_PROCESSES = auto()  # those of them that belong to this job
     NVLINKS = auto()
     NVLINKS_DOWN = auto()
+    NVLINK_ERRORS = auto()  # since the driver was loaded
+    PCIE_GENERATION = auto()
+    PCIE_GENERATION_MAX = auto()
     PCIE_WIDTH = auto()
     PCIE_WIDTH_MAX = auto()
     FABRIC_STATE = auto()
     FABRIC_STATUS = auto()
     MIG_MODE = auto()
     COMPUTE_MODE = auto()
+    PERSISTENCE_MODE = auto()
 
 
 class GpuLost(RelightError):
@@ -69,6 +76,13 @@ class Gpu(Protocol):
 
     def identity(self) -> str:
         """Its serial number, or its UUID where it has none.
+
+        Raises:
+            GpuLost: as its name says.
+        """
+
+    def firmware(self) -> str:
+        """The version of its VBIOS, or nothing where it has none.
 
         Raises:
             GpuLost: as its name says.
