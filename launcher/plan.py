@@ -83,6 +83,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             lead_s=spec.lead_s,
             staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
             reuse=checkpoint.reuse,
+            overlap=checkpoint.overlap,
             signal=checkpoint.signal,
             done=checkpoint.done,
         ),

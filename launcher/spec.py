@@ -284,6 +284,7 @@ class Checkpoint(_Section):
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3
     reuse: CountOrNone = 0
+    overlap: bool = False
     signal: SignalName | None = None
     done: Line | None = None
 

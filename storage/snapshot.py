@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -60,29 +60,28 @@ def need_bytes(forms: Sequence[Form], leaves: Sequence[Leaf]) -> int:
     return _places(forms, leaves)[1]
 
 
-def take(staging: Staging, order: Order) -> Snapshot:
+def take(staging: Staging, order: Order, later: Container[int] = ()) -> Snapshot:
     """Copies all values. The staging area must not hold another one that is still wanted.
 
-    Large arrays are copied in several threads: numpy and torch let them run. Raises OSError.
+    Large arrays whose numbers are in `later` are left to `take_rest`. Raises OSError.
     """
     source = order.source
     places, end = _places(source.forms, source.leaves)
     text = _to_bytes(order, places)
     memory = staging.memory(end + len(text))
-
-    def copy(piece: _Piece) -> None:
-        at, leaf, start, stop = piece
-        data = content.piece(source.forms[leaf.form], leaf.value, start, stop)
-        memory[at + start : at + stop] = np.frombuffer(data, np.uint8)
-
-    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    for _ in in_parallel(copy, _pieces(source, places), threads):
-        pass
+    numbers = [number for number in range(len(places)) if number not in later]
+    _copy(memory, source, places, numbers)
     for at, form, leaves in _groups(source, places):
         data = content.gather(form, leaves)
         memory[at : at + len(data)] = np.frombuffer(data, np.uint8)
     memory[end : end + len(text)] = np.frombuffer(text, np.uint8)
     return Snapshot(end, len(text))
+
+
+def take_rest(staging: Staging, order: Order, later: Iterable[int]) -> None:
+    """Copies the large arrays that `take` has left."""
+    places, end = _places(order.source.forms, order.source.leaves)
+    _copy(staging.memory(end), order.source, places, later)
 
 
 def read(staging: Staging, snapshot: Snapshot) -> Order:
@@ -113,8 +112,21 @@ def _small(forms: Sequence[Form], leaves: Sequence[Leaf]) -> list[int]:
     return sorted(numbers, key=lambda number: leaves[number].form)
 
 
-def _pieces(source: Source, places: Sequence[int]) -> Iterator[_Piece]:
-    for at, leaf in zip(places, source.leaves, strict=True):
+def _copy(memory: Buffer, source: Source, places: Sequence[int], numbers: Iterable[int]) -> None:
+    """Large ones, in several threads: numpy and torch let them run."""
+
+    def copy(piece: _Piece) -> None:
+        at, leaf, start, stop = piece
+        data = content.piece(source.forms[leaf.form], leaf.value, start, stop)
+        memory[at + start : at + stop] = np.frombuffer(data, np.uint8)
+
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    for _ in in_parallel(copy, _pieces(source, places, numbers), threads):
+        pass
+
+
+def _pieces(source: Source, places: Sequence[int], numbers: Iterable[int]) -> Iterator[_Piece]:
+    for at, leaf in ((places[number], source.leaves[number]) for number in numbers):
         size_bytes = source.forms[leaf.form].size_bytes
         if size_bytes >= _LARGE_BYTES:
             for start in range(0, size_bytes, BLOCK_BYTES):

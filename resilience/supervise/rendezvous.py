@@ -37,6 +37,7 @@ class Rendezvous:
             "RELIGHT_CHECKPOINT_DIR": str(config.checkpoint.directory),
             "RELIGHT_CHECKPOINT_INTERVAL": config.checkpoint.interval,
             "RELIGHT_CHECKPOINT_STAGING": str(config.checkpoint.staging_bytes),
+            "RELIGHT_CHECKPOINT_OVERLAP": str(int(config.checkpoint.overlap)),
             "RELIGHT_CHECKPOINT_REUSE": str(config.checkpoint.reuse),
             "RELIGHT_RESTORE": str(self.restore) if self.restore is not None else "",
         }

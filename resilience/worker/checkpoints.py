@@ -222,7 +222,12 @@ def _way_of_saving(environment: Environment, world: World) -> Saving:
         return WhileWaiting()
     try:
         tell = partial(_tell, world)
-        return InBackground(environment.staging_bytes, tell, ranks_here=world.local_size)
+        return InBackground(
+            environment.staging_bytes,
+            tell,
+            ranks_here=world.local_size,
+            overlap=environment.overlap,
+        )
     except OSError as error:
         _tell(world, f"steps wait for each save: no process can be started for it: {error}")
         return WhileWaiting()

@@ -14,6 +14,7 @@ from .world import World
 _STAGING_BYTES: Final = 8 * 1024**3
 _NUMBERS: Final = {
     "RELIGHT_CHECKPOINT_STAGING": "a number of bytes, or 0 to save while the steps wait",
+    "RELIGHT_CHECKPOINT_OVERLAP": "1 to copy while the next step computes, or 0",
     "RELIGHT_CHECKPOINT_REUSE": "for how many saves an array that does not change is left alone",
 }
 
@@ -26,6 +27,7 @@ class Environment:
         agent_socket: None when no agent has started this program.
         staging_bytes: how large a state may be to be saved while steps go on; 0: none is.
         reuse: for how many saves in a row an array that does not change is left where it is.
+        overlap: whether what only optimizers change is copied while the next step computes.
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
@@ -36,6 +38,7 @@ class Environment:
     interval: str
     staging_bytes: int
     reuse: int
+    overlap: bool
     restore: str | None
 
 
@@ -64,6 +67,7 @@ def read_environment(
         directory=Path(folder).absolute() if folder else None,
         interval=environ.get("RELIGHT_CHECKPOINT_INTERVAL") or interval or AUTO,
         staging_bytes=_number(environ, "RELIGHT_CHECKPOINT_STAGING", _STAGING_BYTES),
+        overlap=_number(environ, "RELIGHT_CHECKPOINT_OVERLAP", 0) > 0,
         reuse=_number(environ, "RELIGHT_CHECKPOINT_REUSE", 0),
         restore=environ.get("RELIGHT_RESTORE"),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,13 @@ from relight.storage.checkpointer import save_source, source_of
 from relight.storage.layout import Incarnation, shard_path
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
-from relight.storage.snapshot import Order, Snapshot, need_bytes, take
+from relight.storage.snapshot import Order, Snapshot, need_bytes, take, take_rest
 from relight.storage.staging import Staging
 from relight.storage.staging_room import room_bytes
 from relight.storage.state import Encoder
 from relight.storage.writer_process import Writer
 
+from .overlap import Optimizers, optimizers
 from .world import World
 
 MIB = 1024**2
@@ -107,11 +108,19 @@ class InBackground:
     ``limit_bytes``, or into the memory that is left, is saved while the program waits. Raises
     OSError when no writer can be started.
 
+    With ``overlap``, what only optimizers change is copied while the next step computes; their next
+    step waits for that.
+
     The thread that waits for the writer is no daemon, so that Python itself waits for it at exit.
     """
 
     def __init__(
-        self, limit_bytes: int, tell: Callable[[str], None], *, ranks_here: int = 1
+        self,
+        limit_bytes: int,
+        tell: Callable[[str], None],
+        *,
+        ranks_here: int = 1,
+        overlap: bool = False,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._ranks_here = ranks_here
@@ -122,6 +131,9 @@ class InBackground:
         self._under_way: threading.Thread | None = None
         self._sound = True
         self.stall_s: float | None = None
+        self._copied = threading.Event()
+        self._copied.set()
+        self._optimizers = optimizers(self._await_copy) if overlap else None
 
     def prepare(self, state: State) -> None:
         arrays = Encoder(state).arrays  # all of the replicated ones: no share is settled yet
@@ -136,19 +148,25 @@ class InBackground:
         started_s = time.monotonic()
         self.settle()
         order = target.order(state, started_s)
-        copied = self._copy(order)
+        later = self._optimizers.held(order.source) if self._optimizers else {}
+        copied = self._copy(order, later)
         if copied is None:
             self.stall_s = None
             self._sound = conclude(lambda: _write(order))
             return self._sound
         snapshot, writer = copied
 
-        def write() -> None:
-            self._sound = conclude(lambda: writer.write(snapshot, target.path))
+        def write() -> Receipt:
+            self._copy_rest(order, later)
+            return writer.write(snapshot, target.path)
+
+        def save() -> None:
+            self._sound = conclude(write)
 
         self._sound = False
+        self._copied.clear()
         self.stall_s = time.monotonic() - started_s
-        self._under_way = threading.Thread(target=write, name="relight-save")
+        self._under_way = threading.Thread(target=save, name="relight-save")
         self._under_way.start()
         return True
 
@@ -160,14 +178,30 @@ class InBackground:
 
     def close(self) -> None:
         self.settle()
+        if self._optimizers is not None:
+            self._optimizers.close()
         self._writer.end()
         self._staging.close()
 
-    def _copy(self, order: Order) -> tuple[Snapshot, Writer] | None:
+    def _copy_rest(self, order: Order, later: Mapping[int, int]) -> None:
+        """Raises OSError when that was changed meanwhile."""
+        try:
+            take_rest(self._staging, order, later)
+            Optimizers.require_unchanged(order.source, later)
+        finally:
+            self._copied.set()
+
+    def _await_copy(self) -> None:
+        if not self._copied.is_set():
+            began_s = time.monotonic()
+            self._copied.wait()
+            self.stall_s = (self.stall_s or 0.0) + time.monotonic() - began_s
+
+    def _copy(self, order: Order, later: Container[int]) -> tuple[Snapshot, Writer] | None:
         if not self._make_room(need_bytes(order.source.forms, order.source.leaves)):
             return None
         try:
-            return take(self._staging, order), self._living_writer()
+            return take(self._staging, order, later), self._living_writer()
         except OSError as error:
             self._tell_once(f"no copy can be made of the state, or no process started: {error}")
             return None

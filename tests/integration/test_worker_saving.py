@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,6 +22,7 @@ from relight.storage.errors import StateRefused
 from relight.storage.layout import Incarnation
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
+from relight.storage.snapshot import take_rest
 
 ONE = Incarnation("1.0", 0)
 MIB = 1024**2
@@ -28,12 +31,14 @@ MIB = 1024**2
 class Rank:
     """A rank that saves, and the test that looks after its writer."""
 
-    def __init__(self, directory: Path, limit_bytes: int = 64 * MIB) -> None:
+    def __init__(
+        self, directory: Path, limit_bytes: int = 64 * MIB, *, overlap: bool = False
+    ) -> None:
         self.directory = directory
         self.told: list[str] = []
         self.receipts: list[Receipt] = []
-        self.failures: list[SaveFailed] = []
-        self.saving = InBackground(limit_bytes, self.told.append)
+        self.failures: list[SaveFailed | OSError] = []
+        self.saving = InBackground(limit_bytes, self.told.append, overlap=overlap)
         self.epoch = claim_epoch(directory, ONE)
 
     def save(self, step: int, state: State) -> bool:
@@ -44,7 +49,7 @@ class Rank:
     def conclude(self, write: Callable[[], Receipt]) -> bool:
         try:
             self.receipts.append(write())
-        except SaveFailed as error:
+        except (SaveFailed, OSError) as error:
             self.failures.append(error)
             return False
         return True
@@ -221,3 +226,75 @@ def test_the_writer_knows_no_torch(rank: Rank) -> None:
     rank.saved(1)
     libraries = {Path(mapping.path).name for mapping in rank.writer().memory_maps()}
     assert not [name for name in libraries if "torch" in name]
+
+
+class SlowCopies:
+    """Holds the copies that may wait until the test lets them go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = threading.Event()
+        monkeypatch.setattr("relight.resilience.worker.saving.take_rest", self._take_rest)
+
+    def _take_rest(self, *order: Any) -> None:
+        assert self.go.wait(30)
+        take_rest(*order)
+
+
+@pytest.fixture
+def overlapped(tmp_path: Path) -> Iterator[Rank]:
+    one = Rank(tmp_path, overlap=True)
+    yield one
+    one.saving.close()
+
+
+def trained() -> tuple[Any, torch.optim.Optimizer, Any]:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(200, 200), torch.nn.BatchNorm1d(20_000, affine=False)
+    )
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return model, optimizer, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def test_an_optimizer_waits_for_the_copy_and_all_else_is_copied_at_once(
+    overlapped: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = SlowCopies(monkeypatch)
+    model, optimizer, state = trained()
+    expected = copy.deepcopy(state)
+    assert overlapped.save(1, state)
+    stall_s = overlapped.saving.stall_s
+    model[1](torch.rand(4, 20_000))  # changes buffers, which no optimizer holds
+    stepped = threading.Thread(target=optimizer.step)
+    stepped.start()
+    stepped.join(0.2)
+    assert stepped.is_alive()
+    copies.go.set()
+    stepped.join()
+    assert stall_s is not None
+    assert (overlapped.saving.stall_s or 0) > stall_s
+    loaded: Any = overlapped.saved(1)
+    for name, value in expected["model"].items():
+        assert torch.equal(loaded["model"][name], value), name
+    moments = loaded["optimizer"]["state"][0]
+    assert torch.equal(moments["exp_avg"], expected["optimizer"]["state"][0]["exp_avg"])
+    assert not torch.equal(optimizer.state_dict()["state"][0]["exp_avg"], moments["exp_avg"])
+
+
+def test_a_change_behind_the_optimizer_fails_the_save_and_not_the_next(
+    overlapped: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = SlowCopies(monkeypatch)
+    model, optimizer, state = trained()
+    assert overlapped.save(1, state)
+    with torch.no_grad():
+        model[0].weight.clamp_(0, 0.01)
+    copies.go.set()
+    assert not overlapped.saving.settle()
+    assert "changed by something else" in str(overlapped.failures[0])
+    optimizer.step()
+    assert overlapped.save(2, state)
+    loaded: Any = overlapped.saved(2)
+    assert torch.equal(loaded["model"]["0.weight"], model[0].weight)

@@ -239,6 +239,8 @@ def test_pretend_nodes_are_not_looked_up_by_name() -> None:
     assert make(SPEC).config.health.skip == ()
 
 
-def test_how_often_an_array_is_left_where_it_is_reaches_the_ranks() -> None:
+def test_what_a_spec_says_of_saves_reaches_the_ranks() -> None:
+    assert make("command: a\ncheckpoint: {overlap: true}").config.checkpoint.overlap
+    assert read_environment({"RELIGHT_CHECKPOINT_OVERLAP": "1"}, None, None).overlap
     assert make("command: a\ncheckpoint: {reuse: 4}").config.checkpoint.reuse == 4
     assert read_environment({"RELIGHT_CHECKPOINT_REUSE": "4"}, None, None).reuse == 4
