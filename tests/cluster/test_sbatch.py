@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from health.plugin import install
 from stage.run import Run
 from stage.site import RELIGHT, Site, eventually
 from stage.whole import whole
@@ -276,3 +277,31 @@ def test_a_script_leaves_a_node_waits_and_goes_on(desk: Desk) -> None:
     assert run.finish()["state"] == "COMPLETED", run.story()
     assert desk.text("counter.out").splitlines()[-1] == "end 80"
     assert run.status()["excluded"] == [left]
+
+
+WATCHED = """#!/bin/bash
+#SBATCH --time=5 --output=watched.out
+#RELIGHT health: {during: 2s}
+echo "on $SLURMD_NODENAME"
+until [ -e enough ]; do sleep 0.2; done
+echo end
+"""
+
+
+def test_a_script_goes_on_when_its_node_turns_bad_and_the_next_job_avoids_it(desk: Desk) -> None:
+    flags = install(desk.folder / "smoke")
+    desk.write("watched.sh", WATCHED)
+    run = desk.relight(f"--export=ALL,PYTHONPATH={flags}", "watched.sh")
+    run.wait(lambda: "on " in desk.text("watched.out"))
+    bad = run.batch_node()
+    (flags / f"burnt-{bad}").touch()
+    run.wait_for("NodeDegraded")
+    assert f"{bad} turns bad: smoke: it is burnt" in desk.site.user(
+        str(RELIGHT), "status", run.run_id
+    )
+    desk.call("touch", "enough")
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    assert desk.text("watched.out") == f"on {bad}\nend\n"
+    desk.wait(run.job_id)  # its last look comes after the verdict
+    held = json.loads(desk.site.user(str(RELIGHT), "nodes", "ls", "--json"))["nodes"]
+    assert [(node["node"], node["avoided"]) for node in held] == [(bad, True)]

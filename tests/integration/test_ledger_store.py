@@ -150,8 +150,14 @@ def test_what_others_may_leave_is_no_record(ledger: Ledger, tmp_path: Path) -> N
     foreign.mkdir()
     (foreign / "n3.json").write_bytes(sound.read_bytes())
     (ledger.root / "n4.json").write_bytes(sound.read_bytes())
+    forged = own(ledger) / "n5.forged.json"
+    forged.write_bytes(sound.read_bytes())
+    if os.geteuid() == 0:
+        os.chown(forged, 61_001, 61_001)  # as a link or a move by somebody else would leave it
+    else:
+        forged.unlink()
     assert ledger.records() == [record]
-    assert ledger.damaged() == 4
+    assert ledger.damaged() == (5 if forged.exists() else 4)
 
 
 def test_a_ledger_that_takes_nothing(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def reach(*links: str, nodes: int = 5) -> dict[str, tuple[Outcome, str]]:
 def test_one_question_without_an_answer_accuses_nobody() -> None:
     assert reach() == {}
     assert reach("n1-n2") == {}
+    of_two = {"n0": {REACHED: "", UNREACHED: "n1"}, "n1": {REACHED: "n0", UNREACHED: ""}}
+    assert found(of_two, REACHABLE) == {}
 
 
 def test_a_node_that_nobody_reaches_is_cut_off() -> None:

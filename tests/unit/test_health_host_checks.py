@@ -276,8 +276,8 @@ fs-OST0001_UUID         10000000     5000000     5000000  50% /lustre[OST:1]
 QUOTA = "/lustre {}  100 100 - 5 10 10 -\n"
 LFS = """#!/bin/sh
 case $1 in
-quota) printf '{quota}' ;;
-df) {df} ;;
+quota) case $3 in {option}) printf '{quota}' ;; esac ;;
+df) cat $0.df ;;
 esac
 """
 
@@ -302,18 +302,18 @@ def test_quota_over_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quota", "df", "outcome"),
-    [("fine", "cat $0.df", PASS), ("101* 100", "cat $0.df", FAIL_JOB)],
+    ("option", "quota", "outcome"),
+    [("-[ug]", "fine", PASS), ("-u", "101* 100", FAIL_JOB), ("-g", "101* 100", FAIL_JOB)],
 )
 def test_lfs_is_asked(
     look: Look,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    option: str,
     quota: str,
-    df: str,
     outcome: Outcome,
 ) -> None:
-    (tmp_path / "lfs").write_text(LFS.format(quota=quota, df=df))
+    (tmp_path / "lfs").write_text(LFS.format(option=option, quota=quota))
     (tmp_path / "lfs").chmod(0o755)
     (tmp_path / "lfs.df").write_text(LFS_DF.format(used=10))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
