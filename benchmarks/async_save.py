@@ -5,7 +5,8 @@
 In one run, contenders in turn: how long the program stands still (over one thread's memcpy of the
 state into memory that is there), how long until the state is durable (over pwrite of the same bytes
 by O_DIRECT from four threads, and fsync), processor seconds per GB, and how much longer a step of
-one thread's matrix products takes meanwhile. Medians of the rounds.
+one thread's matrix products takes meanwhile. Medians of the rounds. Overlapped, only the call is
+counted: an optimizer that makes its step before the copy is done waits for the rest.
 """
 
 from __future__ import annotations
@@ -43,18 +44,25 @@ MIB = 1024**2
 
 def main() -> None:
     options = parse_options()
+    print("\n".join(tables(options.directory, options.rounds, quick=False, mib=options.mib)))
+
+
+def tables(directory: Path, rounds: int, quick: bool, mib: int = 1024) -> list[str]:
+    """A line on the limits, and a table."""
+    mib = 64 if quick else mib
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", store=dist.HashStore(), rank=0, world_size=1
     )  # DCP's background saves want one
-    state = {f"w{n}": torch.rand(options.mib * MIB // 64) for n in range(16)}
-    folder = options.directory / f"async-save-{os.getpid()}"
+    state = {f"w{n}": torch.rand(mib * MIB // 64) for n in range(16)}
+    folder = directory / f"async-save-{os.getpid()}"
     folder.mkdir(parents=True)
     try:
-        with relight(state) as save:
-            contenders = {"relight": save, "DCP thread": dcp_thread, "DCP process": dcp_process}
+        with relight(state) as save, relight(state, overlap=True) as overlapped:
+            contenders = {"relight": save, "relight, overlapped": overlapped}
+            contenders |= {"DCP thread": dcp_thread, "DCP process": dcp_process}
             contenders["torch.save"] = torch_save
-            report(measure(contenders, state, folder, options.rounds), options.mib)
+            return list(report(measure(contenders, state, folder, rounds), mib))
     finally:
         shutil.rmtree(folder)
         dist.destroy_process_group()
@@ -103,17 +111,18 @@ def one_save(save: Save, place: Path, state: State, figures: dict[str, list[floa
     figures["cpu"].append(cpu_seconds() - cpu_s - steps_cpu_s)
 
 
-def report(figures: Figures, mib: int) -> None:
+def report(figures: Figures, mib: int) -> Iterator[str]:
     limits = {name: statistics.median(values) for name, values in figures.pop("limits").items()}
     alone_s, gb = statistics.median(figures["no save"]["step"]), mib * MIB / 1e9
-    print(f"memcpy {gb / limits['memcpy']:.2f} GB/s, pwrite {gb / limits['pwrite']:.2f} GB/s")
-    print("| | first stall | stall / memcpy | pwrite / durable | CPU s/GB | step p50 | step p99 |")
-    print("|---|---|---|---|---|---|---|")
+    yield f"memcpy {gb / limits['memcpy']:.2f} GB/s, pwrite {gb / limits['pwrite']:.2f} GB/s"
+    yield ""
+    yield "| | first stall | stall / memcpy | pwrite / durable | CPU s/GB | step p50 | step p99 |"
+    yield "|---|---|---|---|---|---|---|"
     for name, one in figures.items():
         cells = [name, *(saves(one, limits, gb) if one["stall"] else 4 * ["-"])]
         steps = sorted(value / alone_s for value in one["step"])
         cells += [f"{steps[int(len(steps) * part)]:.2f}" if steps else "-" for part in (0.5, 0.99)]
-        print(f"| {' | '.join(cells)} |")
+        yield f"| {' | '.join(cells)} |"
 
 
 def saves(one: dict[str, list[float]], limits: dict[str, float], gb: float) -> list[str]:
@@ -127,8 +136,12 @@ def saves(one: dict[str, list[float]], limits: dict[str, float], gb: float) -> l
 
 
 @contextmanager
-def relight(state: State) -> Iterator[Save]:
-    saving = InBackground(1 << 40, lambda text: print(text, file=sys.stderr))
+def relight(state: State, *, overlap: bool = False) -> Iterator[Save]:
+    saving = InBackground(1 << 40, lambda text: print(text, file=sys.stderr), overlap=overlap)
+    # Those of an optimizer that has made a step; without gradients that changes nothing.
+    parameters = [torch.nn.Parameter(tensor, requires_grad=False) for tensor in state.values()]
+    optimizer = torch.optim.SGD(parameters)
+    optimizer.step()
     saving.prepare(dict(state))  # as `steps` does after the first step
     saving.settle()
 

@@ -1,46 +1,35 @@
 """How fast checkpoints are saved and restored, beside the peers and what the machine can do.
 
-    python benchmarks/checkpoint.py --folder /scratch/bench [--rounds 5] [--quick] [--plot out.svg]
+    python benchmarks/checkpoint.py --folder /scratch/bench [--rounds 5] [--quick] [--document FILE]
 
 Contenders take turns within each round, so that a busy moment hits all; the ratios are to the raw
 limit of the same round, and what is printed is the median over the rounds. Saves are durable, reads
-cold: the file's pages are dropped from the cache before. Prints Markdown.
+cold: the file's pages are dropped from the cache before. Prints Markdown; with --document it also
+replaces the tables of that document, and makes the plot beside it.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import torch
+from async_save import tables as async_tables
 from checkpoint_contenders import Contender, Raw, State, contenders
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One save or restore."""
-
-    seconds: float
-    cpu_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One contender in one round."""
-
-    save: Measured
-    restore: Measured
-    stored_bytes: int
-
-
-Rounds = dict[str, list[Result]]
+from checkpoint_measure import (
+    Measured,
+    Result,
+    Rounds,
+    drop_cache,
+    measured,
+    run_raw,
+    stored_bytes,
+)
+from checkpoint_ranks import two_ranks
 
 
 def big(quick: bool) -> State:
@@ -75,18 +64,8 @@ def transformer(quick: bool) -> State:
 WORKS: dict[str, Callable[[bool], State]] = {"big": big, "small": small, "transformer": transformer}
 
 
-def measured(work: Callable[[], object]) -> Measured:
-    started_s, cpu_s = time.monotonic(), time.process_time()
-    work()
-    return Measured(time.monotonic() - started_s, time.process_time() - cpu_s)
-
-
-def drop_cache(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(fd)
+RANKS, ASYNC = "two ranks", "while training goes on"
+MARK = "<!-- measured -->\n"
 
 
 def touched(state: State) -> State:
@@ -104,20 +83,7 @@ def run(folder: Path, one: Contender, state: State) -> Result:
     restore = measured(lambda: restored.update(touched(one.restore(folder, state))))
     if not all(torch.equal(restored[name], state[name]) for name in state):
         raise ValueError(f"{one.name} did not restore what it saved")
-    stored_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Result(save, restore, stored_bytes)
-
-
-def run_raw(folder: Path, raw: Raw) -> Iterator[tuple[str, Result]]:
-    file = folder / "raw"
-    save = measured(lambda: raw.write(file))
-    reads = []
-    for direct, threads in ((True, 8), (False, 4)):
-        drop_cache(folder)
-        reads.append(measured(lambda d=direct, t=threads: raw.read(file, d, t)))  # type: ignore[misc]
-    yield "raw", Result(save, min(reads, key=lambda one: one.seconds), raw.size_bytes)
-    copy = measured(raw.copy)
-    yield "memcpy", Result(copy, copy, raw.size_bytes)
+    return Result(save, restore, stored_bytes(folder))
 
 
 def all_rounds(folder: Path, state: State, rounds: int, names: list[str]) -> Rounds:
@@ -178,19 +144,38 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="on the disk to measure")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a few MB, to see that it works")
-    parser.add_argument("--work", choices=WORKS, action="append")
+    parser.add_argument("--work", choices=[*WORKS, RANKS, ASYNC], action="append")
     parser.add_argument("--contender", action="append", default=[])
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--document", type=Path, help="with the lines <!-- measured --> twice")
     options = parser.parse_args()
-    found = {}
-    for work in options.work or WORKS:
-        state = WORKS[work](options.quick)
-        found[work] = all_rounds(options.folder, state, options.rounds, options.contender)
-        payload = payload_bytes(state)
-        print(f"\n### {work}: {len(state)} arrays, {payload / 1e9:.2f} GB\n")
-        print("\n".join(table(found[work], payload)), flush=True)
-    if options.plot:
-        plot(options.plot, found)
+    found: dict[str, Rounds] = {}
+    text: list[str] = []
+
+    def say(*lines: str) -> None:
+        print("\n".join(lines), flush=True)
+        text.extend(lines)
+
+    for work in options.work or [*WORKS, RANKS, ASYNC]:
+        if work == ASYNC:
+            say(f"\n### {work}\n", *async_tables(options.folder, options.rounds, options.quick))
+            continue
+        if work == RANKS:
+            found[work], payload = two_ranks(options.folder, options.rounds, quick=options.quick)
+            title = f"{work}: halves and replicas, {payload / 1e9:.2f} GB"
+        else:
+            state = WORKS[work](options.quick)
+            found[work] = all_rounds(options.folder, state, options.rounds, options.contender)
+            payload = payload_bytes(state)
+            title = f"{work}: {len(state)} arrays, {payload / 1e9:.2f} GB"
+        say(f"\n### {title}\n", *table(found[work], payload))
+    if options.document:
+        replace_tables(options.document, text)
+        plot(options.document.with_name("checkpoint-times.svg"), found)
+
+
+def replace_tables(document: Path, lines: list[str]) -> None:
+    before, _, after = document.read_text().split(MARK)
+    document.write_text("".join([before, MARK, "\n".join([*lines, "", ""]), MARK, after]))
 
 
 if __name__ == "__main__":
