@@ -3,16 +3,22 @@
 Every message has a ``type``; the rest depends on it. A receiver ignores types it does not know, so
 that an agent of one version can outlive a supervisor of another within a run.
 
+Between agent and supervisor each message has a number ``n`` (but beats, and what the next one makes
+void); ``got`` is the last that has come. What the other end has not got when a connection breaks is
+said again over the next one, and heeded once (``numbered``).
+
 agent → supervisor
-    ``hello``      token, task, node, local_task, pid: the first line of a connection
+    ``hello``      token, task, node, local_task, pid, got: the first line of a connection
     ``port``       port: the answer to ``need_port``
     ``started``    generation, pid
     ``exited``     generation, code or null, signal or null, tail (last lines), max_rss_bytes
     ``signalled``  signal: the agent itself was sent this signal
     ``rank``       generation, body: relayed from the program
-    ``beat``       nothing: the agent lives
+    ``beat``       got, if that has changed: the agent lives
 
 supervisor → agent
+    ``welcome``    got: the answer to ``hello``
+    ``beat``       got, if that has changed: the supervisor lives
     ``need_port``  nothing
     ``start``      generation, argv, cwd, env, secret_files, log, warm, watched: start the program;
                    with log null it is a batch script, and does not find the variables

@@ -17,28 +17,25 @@ from pathlib import Path
 from typing import Final
 
 from ..messages import MAX_LINE_BYTES, Message, decode, encode, number, text
+from ..numbered import BEAT, Numbered
 
 HELLO_LIMIT_S: Final = 10.0
 BEAT_S: Final = 5.0
 _BACKLOG: Final = 4096  # all agents of a large world connect at once
-_BEAT: Final = encode({"type": "beat"})
 
 
-class AgentLine(asyncio.Protocol):
-    """The connection of one agent; nameless until it has shown the token.
+class _Connection(asyncio.Protocol):
+    """One connection of an agent; nameless until it has shown the token.
 
     A protocol and not a stream: with thousands of them a task and two buffers each are too much.
     """
 
-    __slots__ = ("_channel", "_late", "_rest", "_transport", "heard", "local_task", "node", "task")
+    __slots__ = ("_channel", "_late", "_rest", "_transport", "line")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._rest = b""
-        self.task = -1
-        self.node = ""
-        self.local_task = -1
-        self.heard = time.monotonic()
+        self.line: AgentLine | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -47,8 +44,9 @@ class AgentLine(asyncio.Protocol):
         self._channel.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = time.monotonic()
-        if data == _BEAT and not self._rest:  # most of what comes
+        if self.line is not None:
+            self.line.heard = time.monotonic()
+        if data == BEAT and not self._rest:  # most of what comes
             return
         *lines, self._rest = (self._rest + data).split(b"\n") if self._rest else data.split(b"\n")
         try:
@@ -56,35 +54,26 @@ class AgentLine(asyncio.Protocol):
                 self._read(decode(line))
             if len(self._rest) > MAX_LINE_BYTES:
                 self.close()
-        except ValueError:  # not one of ours; the loss is reported with the end of the connection
+        except ValueError:  # not one of ours; the loss is reported when it does not come again
             self.close()
 
     def _read(self, message: Message) -> None:
         if self._transport.is_closing():
             return
-        if self.task < 0:
-            self._channel.welcome(self, message)
-        self._channel.on_message(self, message)
+        if self.line is None:
+            self.line = self._channel.welcome(self, message)
+            self._late.cancel()
+            self.line.resume(self, message)
+        elif not self.line.numbered.is_new(message):
+            return
+        self._channel.on_message(self.line, message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._late.cancel()
-        self._channel.gone(self)
-
-    @property
-    def leads(self) -> bool:
-        return self.local_task == 0
-
-    def named(self, task: int, local_task: int, node: str) -> None:
-        """It has said who it is."""
-        self._late.cancel()
-        self.task, self.local_task, self.node = task, local_task, node
-
-    def send(self, message: Message) -> None:
-        """Queue a message; a broken connection shows itself to the reader."""
-        self.write(encode(message))
+        self._channel.closed(self)
 
     def write(self, data: bytes) -> None:
-        """Queue a message that is encoded already."""
+        """Queue bytes; a broken connection shows itself to the reader."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
@@ -92,21 +81,74 @@ class AgentLine(asyncio.Protocol):
         self._transport.close()
 
 
-class Channel:
-    """Serves agents; calls ``on_message(line, message)`` and ``on_lost(line)`` in the loop."""
+class AgentLine:
+    """What is said with one agent, over one connection after the other."""
 
-    def __init__(
-        self,
-        on_message: Callable[[AgentLine, Message], None],
-        on_lost: Callable[[AgentLine], None],
-    ) -> None:
+    __slots__ = (
+        "_connection", "broken_at", "heard", "local_task", "node", "numbered", "pid", "task",
+    )  # fmt: skip
+
+    def __init__(self, hello: Message) -> None:
+        self.task = number(hello, "task")
+        self.local_task = number(hello, "local_task")
+        self.node = text(hello, "node")
+        self.pid = number(hello, "pid")
+        self.numbered = Numbered()
+        self._connection: _Connection | None = None
+        self.heard = time.monotonic()
+        self.broken_at: float | None = None  # since when there is no connection
+
+    @property
+    def leads(self) -> bool:
+        return self.local_task == 0
+
+    def resume(self, connection: _Connection, hello: Message) -> None:
+        """Go on over a new connection with what the agent has missed."""
+        before, self._connection = self._connection, connection
+        if before is not None:
+            before.close()
+        self.numbered.is_new(hello)
+        self.heard, self.broken_at = time.monotonic(), None
+        welcome = {"type": "welcome", "got": self.numbered.heard}
+        connection.write(encode(welcome) + self.numbered.missed())
+
+    def send(self, message: Message) -> None:
+        """Say a message; the agent gets it once, however often the connection breaks."""
+        self.write(encode(message))
+
+    def write(self, data: bytes) -> None:
+        """Say a message that is encoded already."""
+        numbered = self.numbered.say(data)
+        if self._connection is not None:
+            self._connection.write(numbered)
+
+    def beat(self) -> None:
+        if self._connection is not None:
+            self._connection.write(self.numbered.beat())
+
+    def broke(self, connection: _Connection) -> None:
+        if self._connection is connection:
+            self._connection, self.broken_at = None, time.monotonic()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class Channel:
+    """Serves agents; calls ``on_message(line, message)`` in the loop.
+
+    A connection that breaks says nothing: the agent makes it anew, or falls silent.
+    """
+
+    def __init__(self, on_message: Callable[[AgentLine, Message], None]) -> None:
         self.on_message = on_message
-        self._on_lost = on_lost
         self._server: asyncio.Server | None = None
         self._token = secrets.token_hex(16)
         self._step = ""
         self._lines: dict[int, AgentLine] = {}
-        self._open: set[AgentLine] = set()
+        self._dropped: set[int] = set()
+        self._open: set[_Connection] = set()
         self._all_gone = asyncio.Event()
         self._beats: asyncio.Task[None] | None = None
 
@@ -118,7 +160,7 @@ class Channel:
             file.write(self._token)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: AgentLine(self), sock=_listening_socket(), backlog=_BACKLOG
+            lambda: _Connection(self), sock=_listening_socket(), backlog=_BACKLOG
         )
         self._beats = asyncio.create_task(self._beat())
         port: int = self._server.sockets[0].getsockname()[1]
@@ -130,8 +172,8 @@ class Channel:
             self._beats.cancel()
         if self._server is not None:
             self._server.close()
-        for line in list(self._open):
-            line.close()
+        for connection in list(self._open):
+            connection.close()
         while self._open:
             self._all_gone.clear()
             await self._all_gone.wait()
@@ -139,13 +181,14 @@ class Channel:
     def expect(self, step: str) -> None:
         """From now on only agents of this step may connect; others are dropped."""
         self._step = step
+        self._dropped.clear()
         lines, self._lines = self._lines, {}
         for line in lines.values():
             line.close()
 
     @property
     def lines(self) -> dict[int, AgentLine]:
-        """The connected agents by task."""
+        """The agents by task, those too that have to make their connection anew."""
         return self._lines
 
     def broadcast(self, message: Message) -> None:
@@ -153,11 +196,15 @@ class Channel:
         for line in self._lines.values():
             line.write(data)
 
-    def silent(self, leaders_s: float, others_s: float) -> Iterator[AgentLine]:
-        """Agents that have not been heard for so long; one leader on each node speaks for it."""
+    def silent(self, leaders_s: float, others_s: float, broken_s: float) -> Iterator[AgentLine]:
+        """Agents that have not been heard for so long; one leader on each node speaks for it.
+
+        ``broken_s`` is for those whose connection broke: that long they may take to come again.
+        """
         now = time.monotonic()
         for line in list(self._lines.values()):
-            if now - line.heard > (leaders_s if line.leads else others_s):
+            broken = line.broken_at is not None and now - line.broken_at > broken_s
+            if broken or now - line.heard > (leaders_s if line.leads else others_s):
                 yield line
 
     def forgive_silence(self) -> None:
@@ -165,42 +212,49 @@ class Channel:
         now = time.monotonic()
         for line in self._lines.values():
             line.heard = now
+            line.broken_at = now if line.broken_at is not None else None
 
     def drop(self, line: AgentLine) -> None:
-        """Forget an agent that is held for lost."""
+        """Forget an agent that is held for lost; when it comes again it is told to end."""
         if self._lines.get(line.task) is line:
             del self._lines[line.task]
+            self._dropped.add(line.task)
         line.close()
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            self.broadcast({"type": "beat"})
+            for line in self._lines.values():
+                line.beat()
 
-    # What the lines report
+    # What the connections report
 
-    def opened(self, line: AgentLine) -> None:
-        self._open.add(line)
+    def opened(self, connection: _Connection) -> None:
+        self._open.add(connection)
 
-    def welcome(self, line: AgentLine, hello: Message) -> None:
+    def welcome(self, connection: _Connection, hello: Message) -> AgentLine:
         """Let an agent in by its first message.
 
         Raises:
-            ValueError: it is not one of ours.
+            ValueError: it is not one of ours, or not any more.
         """
-        right = hmac.compare_digest(text(hello, "token"), self._token)
-        if not right or text(hello, "step") != self._step:
+        if not hmac.compare_digest(text(hello, "token"), self._token):
+            raise ValueError("not an agent of this attempt")
+        task = number(hello, "task")
+        line = self._lines.get(task) or AgentLine(hello)
+        known = line.pid == number(hello, "pid") and task not in self._dropped
+        if not known or text(hello, "step") != self._step:
+            connection.write(encode({"type": "quit"}))
             raise ValueError("not an agent of this step")
-        line.named(number(hello, "task"), number(hello, "local_task"), text(hello, "node"))
-        self._lines[line.task] = line
+        self._lines[task] = line
+        return line
 
-    def gone(self, line: AgentLine) -> None:
-        self._open.discard(line)
+    def closed(self, connection: _Connection) -> None:
+        self._open.discard(connection)
         if not self._open:
             self._all_gone.set()
-        if self._lines.get(line.task) is line:
-            del self._lines[line.task]
-            self._on_lost(line)
+        if connection.line is not None:
+            connection.line.broke(connection)
 
 
 def _listening_socket() -> socket.socket:

@@ -28,7 +28,9 @@ from .own_saves import command_of
 from .rendezvous import Rendezvous
 
 CONNECT_LIMIT_S: Final = 60.0
-SILENT_LIMIT_S: Final = 5.0
+# Longer than a broken way takes to be noticed (3 s) and made anew: that alone is no loss.
+SILENT_LIMIT_S: Final = 8.0
+BROKEN_LIMIT_S: Final = 5.0
 KILL_LIMIT_S: Final = 10.0
 _TURN_S: Final = 0.05
 STACKS_S: Final = 2.0  # for programs to print where they are
@@ -53,7 +55,7 @@ class Ranks:
         self._on_word = on_word
         self._on_signal = on_signal
         self._folder = RunFolder(config.run_dir)
-        self._channel = Channel(self._on_message, self._on_lost)
+        self._channel = Channel(self._on_message)
         self._process: asyncio.subprocess.Process | None = None
         self._port = 0
         self._step = 0
@@ -141,10 +143,16 @@ class Ranks:
             )
         )
 
+    @property
+    def _step_runs(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     def _agents_fit(self, nodes: tuple[str, ...]) -> bool:
-        running = self._process is not None and self._process.returncode is None
         return (
-            running and self._config.mpi is None and nodes == self._nodes and self._all_connected()
+            self._step_runs
+            and self._config.mpi is None
+            and nodes == self._nodes
+            and self._all_connected()
         )
 
     async def _new_step(self, nodes: tuple[str, ...]) -> None:
@@ -296,10 +304,14 @@ class Ranks:
     def look_for_silence(self) -> None:
         """Hold agents for lost that have not been heard for too long."""
         others_s = SILENT_LIMIT_S * beat_of_world(self.world_size)
-        for line in self._channel.silent(SILENT_LIMIT_S, others_s):
-            limit_s = SILENT_LIMIT_S if line.leads else others_s
+        broken_s = BROKEN_LIMIT_S if self._step_runs else 0.0
+        for line in self._channel.silent(SILENT_LIMIT_S, others_s, broken_s):
             self._channel.drop(line)
-            self._lose(line.task, f"its agent was silent for {limit_s:.0f} s")
+            if line.broken_at is not None:
+                self._lose(line.task, "the connection to its agent broke, and it did not come back")
+            else:
+                limit_s = SILENT_LIMIT_S if line.leads else others_s
+                self._lose(line.task, f"its agent was silent for {limit_s:.0f} s")
 
     def forgive_silence(self) -> None:
         """Nobody could be heard for a while."""
@@ -349,10 +361,6 @@ class Ranks:
             )
         )
         self._report_if_empty()
-
-    def _on_lost(self, line: AgentLine) -> None:
-        self._changed.set()
-        self._lose(line.task, "the connection to its agent broke")
 
     def _lose(self, rank: int, detail: str) -> None:
         node = self._alive.pop(rank, None)

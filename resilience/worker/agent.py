@@ -25,7 +25,6 @@ from typing import Final
 
 from ..environ import initial_environment
 from ..messages import (
-    MAX_LINE_BYTES,
     PASSED_ON,
     Message,
     abstract,
@@ -37,8 +36,10 @@ from ..messages import (
 from .activity import Activity
 from .beats import SHORT_S, beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
+from .lines import Lines
 from .program import Program, before_python
 from .standby import PythonCommand, Standby
+from .supervisor_line import SupervisorLine
 
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
 # on by themselves, since others may have been started in their place.
@@ -49,6 +50,7 @@ EXIT_PATIENCE_S: Final = 2.0
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
+_PASSING: Final = ("beat", "active")  # words of a program that its next one makes void
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 _SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
 # What an agent is told by its environment; a batch script does not find it in its own.
@@ -60,33 +62,10 @@ _OWN_VARIABLES: Final = frozenset(
 )  # fmt: skip
 
 
-class Lines:
-    """Whole lines from a stream socket; ``peer_pid`` is the process at its other end."""
-
-    def __init__(self, connection: socket.socket, peer_pid: int = 0) -> None:
-        self.connection = connection
-        self.peer_pid = peer_pid
-        self._rest = b""
-
-    def read(self) -> list[bytes] | None:
-        """The lines that have come; None at the end of the stream."""
-        try:
-            data = self.connection.recv(65536)
-        except OSError:
-            return None
-        if not data:
-            return None
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            return None
-        return lines
-
-
 class Agent:
     """One task's agent: a loop over the supervisor, the program's sockets, and signals."""
 
-    def __init__(self, supervisor: socket.socket, *, leader: bool) -> None:
-        self._supervisor = Lines(supervisor)
+    def __init__(self, supervisor: tuple[str, int], hello: Message, *, leader: bool) -> None:
         # In the abstract namespace of unix(7): nothing is left behind, however the agent ends.
         address = self._address = f"@relight-{os.getpid()}-{secrets.token_hex(8)}"
         self._selector = selectors.DefaultSelector()
@@ -98,7 +77,6 @@ class Agent:
         self._standby: Standby | None = None
         self._activity: Activity | None = None
         self._give_up_at = float("inf")
-        self._heard = time.monotonic()
         self._beaten = 0.0
         self._beat_s = beat_s(os.environ, leader=leader)
         self._running = True
@@ -110,19 +88,20 @@ class Agent:
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         self._wakeup_writer = writer
-        self._selector.register(supervisor, selectors.EVENT_READ, self._on_supervisor)
         self._selector.register(self._door, selectors.EVENT_READ, self._on_door)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_wakeup)
+        self._supervisor = SupervisorLine(supervisor, hello, self._selector, self._obey)
 
-    def run(self, hello: Message) -> None:
+    def run(self) -> None:
         """Serve until the supervisor says quit or is gone; the program does not outlive this."""
-        self._tell(hello)
-        while self._running:
+        while self._running and not self._supervisor.ended:
             turned = time.monotonic()
             for key, _ in self._selector.select(timeout=SHORT_S / 2):
                 key.data()
             if time.monotonic() - turned > PAUSED_S:
-                self._heard = time.monotonic()  # the job was suspended: the silence was our own
+                self._supervisor.heard = (
+                    time.monotonic()
+                )  # the job was suspended: the silence was our own
             self._check_program()
             self._keep_time()
         if self._standby is not None:
@@ -135,19 +114,7 @@ class Agent:
 
     def _tell(self, message: Message) -> None:
         self._beaten = time.monotonic()  # whatever is said, the agent lives
-        try:
-            self._supervisor.connection.sendall(encode(message))
-        except OSError:
-            self._running = False
-
-    def _on_supervisor(self) -> None:
-        lines = self._supervisor.read()
-        if lines is None:
-            self._running = False
-            return
-        self._heard = time.monotonic()
-        for line in lines:
-            self._obey(decode(line))
+        self._supervisor.tell(message)
 
     def _obey(self, order: Message) -> None:
         match order["type"]:
@@ -231,7 +198,14 @@ class Agent:
                 continue
             if body["type"] == "joined" and self._program is not None:
                 self._program.joined.append(lines.peer_pid)
-            self._tell({"type": "rank", "generation": generation, "body": body})
+            self._tell_word(generation, body)
+
+    def _tell_word(self, generation: int, body: Message) -> None:
+        word = {"type": "rank", "generation": generation, "body": body}
+        if body["type"] in _PASSING:
+            self._supervisor.mention(word)
+        else:
+            self._tell(word)
 
     def _note_imports(self, modules: object) -> None:
         if isinstance(modules, list):
@@ -279,7 +253,7 @@ class Agent:
 
     def _on_wakeup(self) -> None:
         for number_ in self._wakeup.recv(256):
-            if number_ == signal.SIGTERM and self._silence_s() > TERM_PATIENCE_S:
+            if number_ == signal.SIGTERM and self._supervisor.silence_s() > TERM_PATIENCE_S:
                 self._running = False
             elif number_ in self._reported:
                 self._tell({"type": "signalled", "signal": signal.Signals(number_).name})
@@ -287,21 +261,20 @@ class Agent:
     def _keep_time(self) -> None:
         now = time.monotonic()
         if now - self._beaten >= self._beat_s:
-            self._tell({"type": "beat"})
+            self._beaten = now
+            self._supervisor.beat()
+        self._supervisor.keep()
         if now > self._warm_up_at:
             self._warm_up_at = float("inf")
             self._warm_up()
         if self._program is not None and self._activity is not None and self._activity.due():
             generation, seen = self._program.generation, self._activity.look()
-            self._tell({"type": "rank", "generation": generation, "body": seen})
+            self._tell_word(generation, seen)
         if now > self._give_up_at and self._program is not None:
             self._give_up_at = float("inf")
             self._program.give_up()
-        if self._silence_s() > SILENCE_LIMIT_S:
+        if self._supervisor.silence_s() > SILENCE_LIMIT_S:
             self._running = False
-
-    def _silence_s(self) -> float:
-        return time.monotonic() - self._heard
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
@@ -363,12 +336,11 @@ def main() -> int:
         "pid": os.getpid(),
     }
     try:
-        with socket.create_connection((host, int(port)), timeout=30) as supervisor:
-            supervisor.settimeout(None)
-            Agent(supervisor, leader=local_task == 0).run(hello)
+        agent = Agent((host, int(port)), hello, leader=local_task == 0)
     except OSError as error:
         sys.stderr.write(f"relight agent {task} on {node}: no way to the supervisor: {error}\n")
         return 1
+    agent.run()
     return 0
 
 

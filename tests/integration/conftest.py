@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stage.proxy import Proxy
 
 _ROOM_BYTES = 8 * 1024**2
 
@@ -36,3 +37,10 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
             os.posix_fallocate(file.fileno(), 0, more)
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """A way that can be cut."""
+    with Proxy().running() as running:
+        yield running

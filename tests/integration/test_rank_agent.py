@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stage.proxy import Proxy
 
 from relight.resilience.messages import Message
 from relight.resilience.supervise.channel import AgentLine, Channel
@@ -28,19 +29,14 @@ class Stage:
 
     folder: Path
     said: list[Message] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
     def __post_init__(self) -> None:
-        self.channel = Channel(self._on_message, self._on_lost)
+        self.channel = Channel(self._on_message)
 
     def _on_message(self, line: AgentLine, message: Message) -> None:
         self.said.append(message)
-        self.news.set()
-
-    def _on_lost(self, line: AgentLine) -> None:
-        self.lost.append(line.task)
         self.news.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -53,7 +49,9 @@ class Stage:
         await self.until(lambda: any(message["type"] == kind for message in self.said))
         return next(message for message in self.said if message["type"] == kind)
 
-    async def agent(self, step: str = "1", token: str | None = None) -> asyncio.subprocess.Process:
+    async def agent(
+        self, step: str = "1", token: str | None = None, port: int | None = None
+    ) -> asyncio.subprocess.Process:
         if token is not None:
             (self.folder / "token").write_text(token)
         env = {
@@ -61,7 +59,7 @@ class Stage:
             "RELIGHT_TASK": "0",
             "RELIGHT_LOCAL_TASK": "0",
             "RELIGHT_NODE": "here",
-            "RELIGHT_CHANNEL": f"127.0.0.1:{self.port}",
+            "RELIGHT_CHANNEL": f"127.0.0.1:{port or self.port}",
             "RELIGHT_TOKEN_FILE": str(self.folder / "token"),
             "RELIGHT_STEP": step,
         }
@@ -123,10 +121,14 @@ def test_a_program_runs_and_its_end_is_reported(tmp_path: Path) -> None:
         agent = await made.agent()
         hello = await made.hear("hello")
         assert (hello["task"], hello["node"]) == (0, "here")
-        made.start("import os; print(os.environ['GREETING']); raise SystemExit(3)")
+        (tmp_path / "key").write_text("xyzzy\n")
+        code = (
+            "import os; print(os.environ['GREETING'], len(os.environ['KEY'])); raise SystemExit(3)"
+        )
+        made.start(code, secret_files={"KEY": str(tmp_path / "key")})
         end = await made.hear("exited")
         assert (end["code"], end["signal"], end["stopped"]) == (3, None, False)
-        assert end["tail"] == ["hello"]
+        assert end["tail"] == ["hello 5"]
         made.channel.broadcast({"type": "quit"})
         assert await gone(agent) == 0
 
@@ -240,16 +242,25 @@ raise SystemExit(75)
     play(scene, tmp_path)
 
 
-def test_a_program_that_cannot_be_started_has_ended_with_127(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"argv": ["/no/such/program"]}, "/no/such/program"),
+        ({"secret_files": {"KEY": "/no/such/key"}}, "the secret KEY: No such file"),
+    ],
+)
+def test_a_program_that_cannot_be_started_has_ended_with_127(
+    tmp_path: Path, how: dict[str, object], why: str
+) -> None:
     async def scene(made: Stage) -> None:
         agent = await made.agent()
         await made.hear("hello")
-        made.start("", argv=["/no/such/program"])
+        made.start("", **how)
         end = await made.hear("exited")
         assert end["code"] == 127
-        assert "/no/such/program" in str(end["tail"])
+        assert why in str(end["tail"])
         made.channel.broadcast({"type": "quit"})
-        await gone(agent)
+        assert await gone(agent) == 0
 
     play(scene, tmp_path)
 
@@ -306,36 +317,6 @@ time.sleep(600)
     play(scene, tmp_path)
 
 
-def test_secrets_are_read_where_they_are_used(tmp_path: Path) -> None:
-    secret = tmp_path / "key"
-    secret.write_text("xyzzy\n")
-
-    async def scene(made: Stage) -> None:
-        agent = await made.agent()
-        await made.hear("hello")
-        made.start("import os; print(len(os.environ['KEY']))", secret_files={"KEY": str(secret)})
-        assert (await made.hear("exited"))["tail"] == ["5"]
-        made.channel.broadcast({"type": "quit"})
-        await gone(agent)
-
-    play(scene, tmp_path)
-
-
-def test_a_secret_that_is_gone_is_the_reason_and_not_the_node(tmp_path: Path) -> None:
-    async def scene(made: Stage) -> None:
-        agent = await made.agent()
-        await made.hear("hello")
-        made.start("", secret_files={"KEY": str(tmp_path / "gone")})
-        end = await made.hear("exited")
-        assert end["code"] == 127
-        assert "the secret KEY: No such file" in str(end["tail"])
-        made.channel.broadcast({"type": "quit"})
-        assert await gone(agent) == 0
-        assert made.lost == [0], "it left when it was told to"
-
-    play(scene, tmp_path)
-
-
 def test_the_program_does_not_outlive_a_killed_agent(tmp_path: Path) -> None:
     async def scene(made: Stage) -> None:
         agent = await made.agent()
@@ -345,7 +326,6 @@ def test_the_program_does_not_outlive_a_killed_agent(tmp_path: Path) -> None:
         assert isinstance(program, int)
         process = psutil.Process(program)
         agent.kill()
-        await made.until(lambda: made.lost == [0])
         await asyncio.to_thread(process.wait, PATIENCE_S)
         await gone(agent)
 
@@ -363,6 +343,29 @@ def test_the_agent_and_the_program_end_when_the_supervisor_is_gone(tmp_path: Pat
         await made.channel.close()
         assert await gone(agent) == 0
         assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+    play(scene, tmp_path)
+
+
+def test_what_is_said_while_the_way_is_cut_is_heard_once(tmp_path: Path, proxy: Proxy) -> None:
+    async def scene(made: Stage) -> None:
+        def ends() -> list[tuple[object, object]]:
+            return [(m["generation"], m["code"]) for m in made.said if m["type"] == "exited"]
+
+        agent = await made.agent(port=proxy.to(made.port))
+        await made.hear("hello")
+        made.start("import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)")
+        program = psutil.Process(int(str((await made.hear("started"))["pid"])))
+        proxy.cut()
+        (tmp_path / "go").touch()
+        await asyncio.to_thread(program.wait, PATIENCE_S)
+        await asyncio.to_thread(proxy.turned_away.wait, PATIENCE_S)
+        made.start("raise SystemExit(4)", generation=2)
+        proxy.heal()
+        await made.until(lambda: len(ends()) == 2)
+        assert ends() == [(1, 0), (2, 4)]
+        made.channel.drop(made.channel.lines[0])
+        assert await gone(agent) == 0, "held for lost, it may not come again"
 
     play(scene, tmp_path)
 
