@@ -17,12 +17,17 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Drill:
-    """Reports CheckpointDrilled by ``emit``. One at a time: a slow one makes others be left out."""
+    """Reports CheckpointDrilled by ``emit``. One at a time: a slow one makes others be left out.
+
+    Attributes:
+        saw: the last result, for people; empty before there is one.
+    """
 
     def __init__(self, directory: Path, every: int, emit: Callable[[Event], None]) -> None:
         self._directory = directory
         self._every = every
         self._emit = emit
+        self.saw: tuple[str, ...] = ()
         self._committed = 0
         self._under_way: int | None = None
 
@@ -58,4 +63,6 @@ class Drill:
         damage = json.loads(output)
         if damage is not None:  # it may have been pruned meanwhile
             seconds = time.monotonic() - begun
+            result = f"is damaged: {damage}" if damage else "is whole"
+            self.saw = (f"drill: checkpoint {step} was read again and {result}",)
             self._emit(CheckpointDrilled(step=step, damage=damage, seconds=seconds))

@@ -395,6 +395,6 @@ class Supervisor:
             last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
             steps_per_s=self._rate.update(reached, time.monotonic()),
             end_time=self._reasons.end_time,
-            health=(*self._watch.said(self._state.degraded), *self._lookout.said),
+            health=(*self._watch.said(self._state.degraded), *self._lookout.said, *self._drill.saw),
         )
         await self._progress.now(_TICK_S)

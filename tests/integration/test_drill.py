@@ -56,6 +56,7 @@ def test_every_second_one_is_drilled_and_one_at_a_time(directory: Path) -> None:
     (event,) = events
     assert isinstance(event, CheckpointDrilled)
     assert (event.step, event.damage[:24]) == (2, "1.0.g0/shard-00000.h5: w")
+    assert "checkpoint 2 was read again and is damaged: 1.0.g0/shard-00000.h5" in drills.saw[0]
     assert not drills.due(5)
     assert drills.due(6)
     assert not Drill(directory, 0, events.append).due(1)
