@@ -102,7 +102,7 @@ class Commits:
         for step in set(self._steps.values()) - self._hanging:
             self._hanging.add(step)
             reason = f"its commit has not come to an end in {limit_s:.0f} s"
-            self._emit(SaveFailed(step=step, reason=reason, errno=errno.ETIMEDOUT))
+            self._emit(self._save_failed(step, reason, errno.ETIMEDOUT))
 
     async def _commit(self, save: Save) -> None:
         try:
@@ -135,7 +135,11 @@ class Commits:
             _log.error("checkpoint of step %d is not committed: %s", step, error)
             self._on_end(None)
             number = error.errno if isinstance(error, OSError) else None
-            self._emit(SaveFailed(step=step, reason=str(error), errno=number))
+            self._emit(self._save_failed(step, str(error), number))
+
+    def _save_failed(self, step: int, reason: str, number: int | None) -> SaveFailed:
+        generation = self._claim.incarnation.generation
+        return SaveFailed(step=step, reason=reason, errno=number, generation=generation)
 
     async def _commit_patiently(self, save: Save) -> None:
         """A file system that hiccups gets a few more chances."""

@@ -26,7 +26,7 @@ from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 
 from ..config import RunConfig
-from ..decide.events import Event
+from ..decide.events import Event, SaveFailed
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .commits import Claim, Commits, Save
@@ -274,3 +274,15 @@ class Saves:
         """There will be no checkpoint of this step; the next one is due an interval later."""
         self._pending = False
         self._last_save = time.monotonic()
+
+
+def save_failed(body: Message, generation: int, node: str | None) -> SaveFailed:
+    """What a rank on ``node`` says of a save that failed, as an event."""
+    number_ = body.get("errno")
+    return SaveFailed(
+        step=number(body, "step"),
+        reason=str(body.get("reason")),
+        node=node,
+        errno=number_ if isinstance(number_, int) else None,
+        generation=generation,
+    )

@@ -27,7 +27,6 @@ from ..decide.events import (
     RankExited,
     RanksStopped,
     RanksStraggled,
-    SaveFailed,
 )
 from ..decide.machine import step
 from ..decide.replay import replay
@@ -52,7 +51,7 @@ from .reasons_to_stop import ReasonsToStop
 from .refusals import Refusals, refusal_of
 from .requests import Requests
 from .rules_file import run_rules
-from .saves import Saves
+from .saves import Saves, save_failed
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress
 from .watch import Watch
@@ -315,21 +314,12 @@ class Supervisor:
                 self._saves.saved(body)
             case "save_failed":
                 self._saves.failed()
-                self._emit(self._save_failed(rank, body))
+                self._emit(save_failed(body, self._ranks.generation, self._node_of(rank)))
             case "restore_failed":
                 refusal = refusal_of(body, self._ranks.generation, self._node_of(rank) or "?")
                 self._spawn(self._refusals.judge(refusal))
             case "signalled":
                 self._on_signal(str(body.get("signal")), to_supervisor=False)
-
-    def _save_failed(self, rank: int, body: Message) -> SaveFailed:
-        errno = body.get("errno")
-        return SaveFailed(
-            step=number(body, "step"),
-            reason=str(body.get("reason")),
-            node=self._node_of(rank),
-            errno=errno if isinstance(errno, int) else None,
-        )
 
     def _node_of(self, rank: int) -> str | None:
         return next(iter(self._ranks.nodes_of((rank,))), None)

@@ -54,6 +54,7 @@ def test_it_is_a_failed_save_until_it_succeeds_after_all(
         await asyncio.gather(saves.settle(), saves.settle())
         (failed,) = told
         assert isinstance(failed, SaveFailed), "told once"
+        assert failed.generation == 1, "a later one does not answer for it"
         assert (failed.step, failed.errno) == (7, errno.ETIMEDOUT)
         back.set()
         monkeypatch.setattr(module, "SETTLE_LIMIT_S", 20.0)
