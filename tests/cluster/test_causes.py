@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stage.run import Run, Spec, faulty, heat
+from stage.run import Run, Spec, faulty, heat, with_resources
 from stage.site import Site, eventually
 from stage.whole import assert_survived, whole
 
@@ -28,7 +28,7 @@ def marker(site: Site, request: pytest.FixtureRequest) -> Path:
 
 
 def with_a_spare(spec: Spec) -> Spec:
-    return {**spec, "resources": {"nodes": 2, "spares": 1, "tasks_per_node": 2, "time": "0:10:00"}}
+    return with_resources(spec, spares=1)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def on_a_small_disk(site: Site) -> Spec:
         health={"min_free_disk": "1MB"},
         sbatch={"nodelist": "n1"},
     )
-    return {**spec, "resources": {"nodes": 1, "tasks_per_node": 2, "time": "0:10:00"}}
+    return with_resources(spec, nodes=1)
 
 
 def fill(site: Site) -> None:

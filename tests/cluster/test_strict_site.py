@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from stage.run import Run, Spec, heat, lm
+from stage.run import Run, Spec, heat, lm, with_resources
 from stage.site import Site
 from stage.whole import assert_survived, whole
 
@@ -68,11 +68,14 @@ def test_power_loss_of_the_batch_host(site: Site, undisturbed: Undisturbed) -> N
 def test_time_limit_several_times_over(site: Site, undisturbed: Undisturbed) -> None:
     """One minute is the shortest limit that Slurm knows; half of it is kept for the save."""
     digests = {program: undisturbed(site, program) for program in (heat, lm)}
-    resources = {"nodes": 2, "tasks_per_node": 2, "memory": "1GB", "time": "0:01:00"}
     checkpoint = {"interval": "10 steps", "lead": "30s"}
+    specs = {
+        heat: heat(step_time_s=0.55, checkpoint=checkpoint),
+        lm: lm(step_time_s=1.4, checkpoint=checkpoint),
+    }
     runs = {
-        heat: Run.submit(site, heat(step_time_s=0.55, resources=resources, checkpoint=checkpoint)),
-        lm: Run.submit(site, lm(step_time_s=1.4, resources=resources, checkpoint=checkpoint)),
+        program: Run.submit(site, with_resources(spec, time="0:01:00"))
+        for program, spec in specs.items()
     }
     for program, run in runs.items():
         assert_survived(run, digests[program], limit_s=400)

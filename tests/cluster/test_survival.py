@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from stage.run import Run, Spec, heat, lm
+from stage.run import Run, Spec, heat, lm, with_resources
 from stage.site import Site
 from stage.whole import assert_survived, whole
 
@@ -24,7 +24,7 @@ def site(generous: Site) -> Iterator[Site]:
 def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undisturbed) -> None:
     run = Run.submit(site, program())
     run.wait_for_checkpoint(20)
-    run.kill_rank(3)
+    run.kill_rank(1)
     assert_survived(run, undisturbed(site, program))
     assert len(run.data_of("AttemptStarted")) == 1, "a restart in place keeps the allocation"
     assert len(run.data_of("RanksStarted")) == 2
@@ -85,9 +85,7 @@ def test_power_loss_of_the_batch_host(
 
 
 def test_a_spare_takes_the_place_of_a_lost_host(site: Site, undisturbed: Undisturbed) -> None:
-    spec = heat()
-    spec["resources"] = {**_mapping(spec["resources"]), "spares": 1}
-    run = Run.submit(site, spec)
+    run = Run.submit(site, with_resources(heat(), spares=1))
     run.wait_for_checkpoint(20)
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("kill", victim)
@@ -128,8 +126,3 @@ def test_a_node_that_fails_preflight(
         assert "site_command" in history
     finally:
         site.user("srun", "-N1", "-w", "n1", "rm", "/tmp/bad-memory")
-
-
-def _mapping(value: object) -> dict[str, object]:
-    assert isinstance(value, dict)
-    return value

@@ -22,18 +22,27 @@ Spec = dict[str, object]
 
 
 def lm(steps: int = 40, step_time_s: float = 0.1, **more: object) -> Spec:
-    """The training example: 2 nodes with 2 ranks each, a checkpoint every 10 steps."""
+    """The training example: 2 nodes with a rank each, for torch costs 3 s of CPU per rank."""
     script = REPOSITORY / "examples" / "train_lm.py"
     command = [str(PYTHON), str(script), "--steps", str(steps), "--step-time", str(step_time_s)]
-    return _spec("lm", command, {"env": {"OMP_NUM_THREADS": "1"}, **more})
+    return _spec("lm", command, 1, {"env": {"OMP_NUM_THREADS": "1"}, **more})
 
 
 def heat(steps: int = 120, step_time_s: float = 0.05, **more: object) -> Spec:
-    """The MPI example, likewise."""
+    """The MPI example: 2 nodes with 2 ranks each."""
     script = REPOSITORY / "examples" / "heat.py"
     command = [str(PYTHON), str(script), "--steps", str(steps), "--size", "64"]
     command += ["--step-time", str(step_time_s)]
-    return _spec("heat", command, {"mpi": "pmix", **more})
+    # Open MPI under srun does not see that ranks share a core: they would spin while they wait.
+    env = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    return _spec("heat", command, 2, {"mpi": "pmix", "env": env, **more})
+
+
+def with_resources(spec: Spec, **more: object) -> Spec:
+    """The same with other resources."""
+    resources = spec["resources"]
+    assert isinstance(resources, dict)
+    return {**spec, "resources": {**resources, **more}}
 
 
 def faulty(
@@ -50,11 +59,12 @@ def _words(command: object) -> list[str]:
     return [str(word) for word in command]
 
 
-def _spec(name: str, command: list[str], more: Mapping[str, object]) -> Spec:
+def _spec(name: str, command: list[str], tasks_per_node: int, more: Mapping[str, object]) -> Spec:
+    nodes = {"nodes": 2, "tasks_per_node": tasks_per_node, "memory": "1GB", "time": "0:20:00"}
     return {
         "name": name,
         "command": command,
-        "resources": {"nodes": 2, "tasks_per_node": 2, "memory": "1GB", "time": "0:20:00"},
+        "resources": nodes,
         "checkpoint": {"interval": "10 steps"},
         **more,
     }
