@@ -21,7 +21,7 @@ from relight.resilience.supervise.cluster import Cluster, StopCause
 
 from .array_task import folder_of
 from .stored_plan import StoredPlan, read_plan
-from .supervise import complain, supervise_once
+from .supervise import complain, local_cluster, supervise_once
 
 FAILURE: Final = "failure"
 
@@ -50,9 +50,7 @@ def _cluster(plan: StoredPlan, output_bytes: int) -> Cluster:
         from .clusters.slurm.cluster import SlurmCluster
 
         return SlurmCluster(plan.config, log_start_bytes=output_bytes)
-    from .clusters.local import LocalCluster
-
-    return LocalCluster(plan.config)
+    return local_cluster(plan.config)
 
 
 def _goes_on(folder: RunFolder, cluster: Cluster, why: str) -> bool:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from relight.errors import RelightError
+from relight.resilience.config import RunConfig
 from relight.resilience.supervise.cluster import Cluster
 from relight.resilience.supervise.supervisor import supervise
 
@@ -37,9 +38,18 @@ def cluster_of(plan: StoredPlan) -> Iterator[Cluster]:
         with wardens(cluster):
             yield cluster
     else:
-        from .clusters.local import LocalCluster
+        yield local_cluster(plan.config)
 
-        yield LocalCluster(plan.config)
+
+def local_cluster(config: RunConfig) -> Cluster:
+    """What ``relight run`` has started this attempt on: this machine, or nodes that it holds."""
+    from .clusters.local import HELD, LocalCluster
+
+    if HELD not in os.environ:
+        return LocalCluster(config)
+    from .clusters.slurm.held import HeldCluster
+
+    return HeldCluster(config)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import click
 
 from relight.errors import UsageError
+from relight.resilience.config import RunConfig
 from relight.resilience.exit_codes import EXIT_RESTART
 from relight.resilience.supervise.standing import read_verdict
 
 from ..clusters.local_front import Front, is_alive
+from ..clusters.slurm.held import HeldAllocation, held_allocation
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
@@ -24,26 +27,72 @@ from .spec_arguments import with_sets
 @click.argument("spec", type=click.Path(path_type=Path), required=False)
 @with_sets
 @click.option("--resume", metavar="RUN", help="Go on with a local run instead.")
+@click.option("--debug", is_flag=True, help="Run one rank in this terminal, and nothing else.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
-def command(spec: Path | None, sets: tuple[str, ...], resume: str | None, as_json: bool) -> None:
-    """Run the job that SPEC describes on this machine, without Slurm, until it is done.
+def command(
+    spec: Path | None, sets: tuple[str, ...], resume: str | None, debug: bool, as_json: bool
+) -> None:
+    """Run the job that SPEC describes here, until it is done.
 
-    Nodes are pretend nodes. Ctrl-C cancels the run; a SIGTERM stops it so that --resume goes on.
+    Inside an allocation (salloc) its nodes are used; elsewhere nodes are pretend nodes on this
+    machine. Ctrl-C cancels the run; a SIGTERM stops it so that --resume goes on.
     """
     if (spec is None) == (resume is None):
         raise UsageError("give either a spec file or --resume RUN")
-    run = new_local_run(spec, sets) if spec is not None else _old_run(resume or "")
+    if debug:
+        if spec is None:
+            raise UsageError("--debug runs a spec from its start: it goes on with nothing")
+        click.get_current_context().exit(_debug(spec, sets))
+    held = held_allocation(os.environ)
+    run = new_local_run(spec, sets, held) if spec is not None else _old_run(resume or "", held)
     if not as_json:
-        click.echo(f"run {run.run_id} in {run.folder.root}", err=True)
+        click.echo(f"run {run.run_id} in {run.folder.root}{_where(held)}", err=True)
     watching = watcher(run.folder, as_json=as_json)
-    front = Front(run.folder, run.plan.config, watching, resumed=resume is not None)
+    front = Front(run.folder, run.plan.config, watching, held, resumed=resume is not None)
     code = front.run()
     if not as_json:
         click.echo(_last_word(run, front.told, code), err=True)
     click.get_current_context().exit(code)
 
 
-def new_local_run(spec: Path, sets: tuple[str, ...], *, apart: bool = False) -> StoredRun:
+def _debug(spec: Path, sets: tuple[str, ...]) -> int:
+    from ..asked import read_asked
+    from ..debugging import run_one_rank
+    from ..plan import run_config
+
+    asked = read_asked(spec, sets)
+    if asked.spec.sweep is not None:
+        raise UsageError(f"{spec}: sweep: one rank has no arrays; --set gives one point")
+    asked_here = replace(asked.submitter, tree=None)  # of the work tree itself, not of a copy
+    return run_one_rank(asked.spec, run_config(asked.spec, asked_here))
+
+
+def _where(held: HeldAllocation | None) -> str:
+    return "" if held is None else f", on nodes of job {held.job_id}"
+
+
+def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
+    """Whether this machine, or what it holds, is enough for a run.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if held is not None and len(held.nodes) < config.nodes_needed:
+        raise UsageError(
+            f"the allocation {held.job_id} has {len(held.nodes)} nodes, and the job needs "
+            f"{config.nodes_needed}; --set resources.nodes=N asks for fewer, `relight submit` "
+            "gets an allocation of its own"
+        )
+    if held is None and config.mpi is not None and config.world_size > 1:
+        raise UsageError(
+            f"mpi: {config.mpi} needs Slurm's srun to connect {config.world_size} ranks; "
+            "`relight submit` runs it there, and `relight run` inside of salloc"
+        )
+
+
+def new_local_run(
+    spec: Path, sets: tuple[str, ...], held: HeldAllocation | None = None, *, apart: bool = False
+) -> StoredRun:
     """A run that can begin; ``apart``: with checkpoints in its own folder, whatever the spec says.
 
     Raises:
@@ -58,11 +107,7 @@ def new_local_run(spec: Path, sets: tuple[str, ...], *, apart: bool = False) -> 
         raise UsageError(f"{spec}: sweep: runs without Slurm have no arrays; --set gives one point")
     if asked.spec.after:
         raise UsageError(f"{spec}: after: runs without Slurm have no queue to wait in")
-    if launch.config.mpi is not None and launch.config.world_size > 1:
-        raise UsageError(
-            f"{spec}: mpi: {launch.config.mpi} needs Slurm's srun to connect "
-            f"{launch.config.world_size} ranks; `relight submit` runs it there"
-        )
+    check_place(launch.config, held)
     if apart:
         directory = launch.config.run_dir / "checkpoints"
         checkpoint = replace(launch.config.checkpoint, directory=directory)
@@ -71,7 +116,7 @@ def new_local_run(spec: Path, sets: tuple[str, ...], *, apart: bool = False) -> 
         return StoredRun(folder, read_plan(folder.root))
 
 
-def _old_run(name: str) -> StoredRun:
+def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:
     """A run that may go on: not a Slurm job, not alive, not complete."""
     run = find_run(name)
     if run.plan.cluster != "local":
@@ -81,6 +126,7 @@ def _old_run(name: str) -> StoredRun:
     verdict = read_verdict(run.folder)
     if verdict is not None and verdict.state == "COMPLETED":
         raise UsageError(f"{run.run_id} is complete")
+    check_place(run.plan.config, held)
     run.folder.cancelled.unlink(missing_ok=True)
     run.folder.verdict.unlink(missing_ok=True)
     return run

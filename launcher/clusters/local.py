@@ -32,6 +32,7 @@ JOB_ID: Final = "RELIGHT_LOCAL_JOB_ID"
 RESTART: Final = "RELIGHT_LOCAL_RESTART"
 NODES: Final = "RELIGHT_LOCAL_NODES"
 RESUMED: Final = "RELIGHT_LOCAL_RESUMED"
+HELD: Final = "RELIGHT_LOCAL_ALLOCATION"  # the Slurm job whose nodes these are
 GRACE_S: Final = 30.0  # how long a stopped attempt may take; then the front kills it
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
@@ -29,7 +29,10 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from ..watch import Watcher
 from .adoption import adopt_orphans, kill_adopted
-from .local import GRACE_S, JOB_ID, NODES, RESTART, RESUMED, read_wish
+from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wish
+
+if TYPE_CHECKING:
+    from .slurm.held import HeldAllocation
 
 _TICK_S: Final = 0.1
 _INTERRUPTED: Final = "relight run was interrupted (Ctrl-C)"
@@ -79,6 +82,7 @@ class Front:
     folder: RunFolder
     config: RunConfig
     watcher: Watcher
+    held: HeldAllocation | None = None  # whose nodes these are; None: pretend nodes
     resumed: bool = False  # by hand: what was spent of the run's budgets is forgiven
     _attempt: subprocess.Popen[bytes] | None = None
     _told: signal.Signals | None = None
@@ -151,9 +155,15 @@ class Front:
         job_id = f"local-{self.config.run_id.rpartition('-')[2]}"
         past = [path.stem for path in self.folder.journals.glob(f"{job_id}.*.jsonl")]
         excluded = frozenset(node for attempt in past for node in read_wish(self.folder, attempt))
-        nodes = pretend_nodes(self.config.nodes + self.config.spares, excluded)
+        wanted = self.config.nodes + self.config.spares
+        if self.held is None:
+            nodes, held = pretend_nodes(wanted, excluded), {}
+        else:
+            nodes = tuple(node for node in self.held.nodes if node not in excluded)[:wanted]
+            held = {HELD: self.held.job_id}
         return {
             **os.environ,
+            **held,
             JOB_ID: job_id,
             RESTART: str(len(past)),
             RESUMED: "1" if self.resumed else "0",

@@ -98,7 +98,7 @@ class SlurmCluster:
         allocation = self.allocation()
         quick = SlurmClient(timeout_s=5.0, pauses_s=(0.5,))
         try:
-            job = quick.job(allocation.job_id)
+            job = quick.job(self._slurm_job(allocation))
         except RelightError as error:
             return StopNotice(cause=StopCause.UNKNOWN, kill_at=None, evidence=str(error))
         assert self._start is not None  # set with the allocation
@@ -191,9 +191,12 @@ class SlurmCluster:
         # While it is at it the outcome is open, but the run goes on, and not by our doing.
         return mark.restart or Restart("requeue", allocation.job_id)
 
+    def _slurm_job(self, allocation: Allocation) -> str:
+        return allocation.job_id
+
     def _job(self, allocation: Allocation) -> JobFacts:
         try:
-            return self.client.job(allocation.job_id)
+            return self.client.job(self._slurm_job(allocation))
         except SlurmMissing as error:  # inside a job it is a file system that does not answer
             raise ClusterUnavailable(str(error)) from error
 
@@ -250,11 +253,11 @@ def _allocation(env: Mapping[str, str]) -> Allocation:
         restart_count=int(env.get("SLURM_RESTART_COUNT") or 0),
         nodes=nodes,
         batch_node=batch_node,
-        supervisor_host=_reachable_name(batch_node, otherwise=socket.gethostname()),
+        supervisor_host=reachable_name(batch_node, otherwise=socket.gethostname()),
     )
 
 
-def _reachable_name(node: str, otherwise: str) -> str:
+def reachable_name(node: str, otherwise: str) -> str:
     """The node's Slurm name where it resolves: sites may make it differ from the host's own."""
     try:
         socket.getaddrinfo(node, None)
