@@ -20,6 +20,7 @@ from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
 from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path
 from .leaf import Leaf
+from .lustre import stripe
 from .notes import Notes
 from .receipt import Receipt
 from .restore import load_shard as load_shard
@@ -127,6 +128,7 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
     receipt_file = receipt_path(directory, source.step, source.incarnation, source.rank)
     receipt_file.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
+    stripe(path.parent, source.world_size, source.payload_bytes)
     there = unchanged(path.parent, source)
     bases = {one.kept.base for one in there.values()}
     try:
