@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .choose import candidates
+from .code_diffs import unnamed
 from .condition import Candidate, incarnations
 from .durable import fsync_dir
 from .epoch import check_holding
 from .errors import DeletionRefused
 from .layout import Incarnation, incarnation_dir, manifest_path, step_dir
 from .retention import Committed, Keep, to_delete
+from .set_aside import records
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
         _remove(path)
         with suppress(OSError):  # other incarnations may still be in there
             path.parent.rmdir()
+    _delete_diffs(directory, [one for one in found if one.step not in deleted])
     return Pruned(deleted, tuple(leftovers))
 
 
@@ -92,6 +95,15 @@ def _delete_step(directory: Path, step: int) -> None:
     fsync_dir(step_dir(directory, step))
     _remove(step_dir(directory, step))
     fsync_dir(directory)
+
+
+def _delete_diffs(directory: Path, found: Iterable[Candidate]) -> None:
+    """Only where every checkpoint can say which one it needs."""
+    stay = list(found)
+    if records(directory) or any(one.condition == "damaged" for one in stay):
+        return
+    for path in unnamed(directory, [one.manifest for one in stay if one.manifest is not None]):
+        path.unlink(missing_ok=True)
 
 
 def _leftovers(directory: Path, candidate: Candidate, live: Incarnation) -> list[Path]:

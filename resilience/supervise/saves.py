@@ -31,6 +31,7 @@ from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .commits import Claim, Commits, Save
 from .common_step import CommonStep
+from .tidying import Tidying
 
 _log: Final = logging.getLogger(__name__)
 ANSWER_LIMIT_S: Final = 20.0
@@ -61,6 +62,7 @@ class Saves:
         self._world_size = config.world_size
         self._emit = emit
         self._tell = tell_programs
+        self._tidying = Tidying(self._prune)
         self._beginning = threading.Lock()
         self._incarnation: Incarnation | None = None
         self._commits: Commits | None = None  # of the generation that has begun last
@@ -203,8 +205,7 @@ class Saves:
         self._last_save = time.monotonic()
         self.last_seconds = max(receipt.seconds for receipt in save.receipts)
         self._tell({"type": "committed", "step": save.step})
-        # Nobody waits for it: to delete may take longer than what is left of an allocation.
-        asyncio.get_running_loop().run_in_executor(None, self._prune, claim)
+        self._tidying.ask(claim)
 
     def _look_for_metric(self, receipts: tuple[Receipt, ...]) -> None:
         best = self._keep.best

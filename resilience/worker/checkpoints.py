@@ -36,7 +36,6 @@ from .line import Line
 from .saving import InBackground, Saving, Target, WhileWaiting
 from .world import World
 
-_KEEP: Final = Keep(last=3)
 _RECEIPTS_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05
 
@@ -141,6 +140,7 @@ class OwnCheckpoints:
     def __init__(
         self, directory: Path, environment: Environment, world: World, gather_all: GatherAll
     ) -> None:
+        self._keep = Keep(last=environment.keep_last)
         self._directory = directory
         self._world = world
         self._gather_all = gather_all
@@ -200,7 +200,7 @@ class OwnCheckpoints:
     def _commit(self, step: int) -> None:
         receipts = self._receipts(step)
         commit(self._directory, step, self._incarnation, self._epoch, receipts, {})
-        prune(self._directory, _KEEP, self._epoch, self._incarnation)
+        prune(self._directory, self._keep, self._epoch, self._incarnation)
 
     def _receipts(self, step: int) -> tuple[Receipt, ...]:
         """Looks for files: a collective here would have to match one on every other rank."""

@@ -13,6 +13,7 @@ from .world import World
 
 _STAGING_BYTES: Final = 8 * 1024**3
 _NUMBERS: Final = {
+    "RELIGHT_CHECKPOINT_KEEP": "how many of the newest checkpoints stay, 1 or more",
     "RELIGHT_CHECKPOINT_STAGING": "a number of bytes, or 0 to save while the steps wait",
     "RELIGHT_CHECKPOINT_OVERLAP": "1 to copy while the next step computes, or 0",
     "RELIGHT_CHECKPOINT_REUSE": "for how many saves an array that does not change is left alone",
@@ -28,6 +29,7 @@ class Environment:
         staging_bytes: how large a state may be to be saved while steps go on; 0: none is.
         reuse: for how many saves in a row an array that does not change is left where it is.
         overlap: whether what only optimizers change is copied while the next step computes.
+        keep_last: how many checkpoints stay where no supervisor deletes them.
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
@@ -39,6 +41,7 @@ class Environment:
     staging_bytes: int
     reuse: int
     overlap: bool
+    keep_last: int
     restore: str | None
 
 
@@ -69,13 +72,14 @@ def read_environment(
         staging_bytes=_number(environ, "RELIGHT_CHECKPOINT_STAGING", _STAGING_BYTES),
         overlap=_number(environ, "RELIGHT_CHECKPOINT_OVERLAP", 0) > 0,
         reuse=_number(environ, "RELIGHT_CHECKPOINT_REUSE", 0),
+        keep_last=_number(environ, "RELIGHT_CHECKPOINT_KEEP", 3, at_least=1),
         restore=environ.get("RELIGHT_RESTORE"),
     )
 
 
-def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
+def _number(environ: Mapping[str, str], name: str, otherwise: int, *, at_least: int = 0) -> int:
     text = environ.get(name, str(otherwise))
-    if not text.isdecimal():
+    if not text.isdecimal() or int(text) < at_least:
         raise JoinRefused(f"{name} is {text!r}: write {_NUMBERS[name]}")
     return int(text)
 

@@ -14,14 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relight.storage.checkpointer import load_shard, save_shard
-from relight.storage.choose import candidates, newest_valid
+from relight.storage.choose import candidates, newest_valid, set_aside
 from relight.storage.commit import Fenced, claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.durable import make_dirs
 from relight.storage.errors import SaveIncomplete
 from relight.storage.layout import (
     Incarnation,
+    code_path,
     incarnation_dir,
     manifest_path,
     receipt_path,
+    set_aside_dir,
     shard_path,
 )
 from relight.storage.manifest import Manifest
@@ -212,6 +215,34 @@ def test_pruning_touches_neither_damaged_nor_the_only_valid(tmp_path: Path) -> N
     assert chosen is not None
     assert chosen.step == 2
     assert [one.condition for one in candidates(tmp_path)] == ["damaged", "valid", "damaged"]
+
+
+def diffs(directory: Path) -> set[str]:
+    return {path.stem for path in code_path(directory, "").parent.iterdir()}
+
+
+def test_a_diff_goes_when_no_checkpoint_names_it_and_no_run_can_be_about_to(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    for step, name in enumerate(["gone", "kept"]):
+        notes = Notes(provenance={"code": {"diff_sha256": name}})
+        receipt = save_shard(tmp_path, step, FIRST, 0, 1, {}, notes)
+        commit(tmp_path, step, FIRST, epoch, [receipt], {})
+    make_dirs(code_path(tmp_path, "").parent)
+    for name in ("gone", "kept", "young"):
+        code_path(tmp_path, name).write_text("+ a line")
+    for name in ("gone", "kept"):
+        os.utime(code_path(tmp_path, name), (0, 0))
+    committed(tmp_path, 7, FIRST, epoch)
+    set_aside(tmp_path, 7, "damaged: it may name any of them")
+    prune(tmp_path, Keep(last=2), epoch, FIRST)
+    assert diffs(tmp_path) == {
+        "gone",
+        "kept",
+        "young",
+    }
+    shutil.rmtree(set_aside_dir(tmp_path))
+    prune(tmp_path, Keep(last=1), epoch, FIRST)
+    assert diffs(tmp_path) == {"kept", "young"}
 
 
 def test_the_best_one_stays_by_what_was_logged_and_a_damaged_best_counts_for_nothing(

@@ -12,9 +12,11 @@ from relight.resilience.worker.checkpoints import OwnCheckpoints
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.world import World
 from relight.storage.checkpointer import save_shard
+from relight.storage.choose import candidates
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.layout import Incarnation, manifest_path, shard_path, step_dir
 from relight.storage.needs import Needs
+from relight.storage.notes import Notes
 from relight.storage.visible import await_file
 
 ONE = Incarnation("1.0", 0)
@@ -50,3 +52,15 @@ def test_a_rank_waits_for_what_it_cannot_see_yet(tmp_path: Path, late: str) -> N
     array = restored.state["w"]
     assert isinstance(array, np.ndarray)
     assert array.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("environ", "kept"), [({}, 3), ({"RELIGHT_CHECKPOINT_KEEP": "2"}, 2)])
+def test_without_a_supervisor_the_last_ones_stay(
+    tmp_path: Path, environ: dict[str, str], kept: int
+) -> None:
+    environment = read_environment(environ | {"RELIGHT_CHECKPOINT_STAGING": "0"}, tmp_path, None)
+    rank = OwnCheckpoints(tmp_path, environment, World(0, 1), lambda word: [word])
+    assert rank.restore(lambda: Needs(pieces={})) is None
+    for step in range(5):
+        assert rank.save(step, {"w": np.arange(3)}, Notes())
+    assert [one.step for one in candidates(tmp_path)] == [4, 3, 2][:kept]

@@ -95,3 +95,5 @@ def test_states_of_8_gib_are_saved_in_the_background_unless_told_otherwise() -> 
 def test_an_amount_that_is_no_number_is_refused() -> None:
     with pytest.raises(JoinRefused, match="8GB"):
         read_environment(AGENT | {"RELIGHT_CHECKPOINT_STAGING": "8GB"}, None, None)
+    with pytest.raises(JoinRefused, match="KEEP is '0': write how many"):
+        read_environment(AGENT | {"RELIGHT_CHECKPOINT_KEEP": "0"}, None, None)
