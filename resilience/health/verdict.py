@@ -38,12 +38,15 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
     """Weigh the reports; None stands for a node without one. Nodes count in the given order."""
     found = {outcome: _findings(reports, outcome) for outcome in Outcome}
     accused = dict(found[Outcome.FAIL_NODE])
-    job = dict(found[Outcome.FAIL_JOB])
-    for check in _refuted(found, len(reports)):
-        accused[check] = {**job.pop(check), **accused.get(check, {})}
     if on_unknown == "fail":
         for check, nodes in found[Outcome.UNKNOWN].items():
             accused[check] = {**nodes, **accused.get(check, {})}
+    job = dict(found[Outcome.FAIL_JOB])
+    for check in [check for check in job if found[Outcome.PASS].get(check)]:
+        failing = {**job[check], **accused.get(check, {})}
+        if not is_shared(len(failing), len(reports)):  # few do not meet it and another does
+            accused[check] = failing
+            del job[check]
     shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
     faults = _lines(job, "")
     if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
@@ -85,15 +88,6 @@ def _findings(reports: Mapping[str, NodeReport | None], outcome: Outcome) -> Fin
             if result.outcome is outcome:
                 found.setdefault(result.check, {})[node] = result.evidence
     return found
-
-
-def _refuted(found: Mapping[Outcome, Findings], nodes: int) -> list[str]:
-    """Faults of the job that few nodes have and another does not: they are those nodes' own."""
-    return [
-        check
-        for check, failing in found[Outcome.FAIL_JOB].items()
-        if found[Outcome.PASS].get(check) and not is_shared(len(failing), nodes)
-    ]
 
 
 def is_shared(failing: int, nodes: int) -> bool:

@@ -28,9 +28,9 @@ from .own_saves import command_of
 from .rendezvous import Rendezvous
 
 CONNECT_LIMIT_S: Final = 60.0
-# Longer than a broken way takes to be noticed (3 s) and made anew: that alone is no loss.
-SILENT_LIMIT_S: Final = 8.0
-BROKEN_LIMIT_S: Final = 5.0
+# Longer than a broken way takes to be noticed (2 s) and made anew: that alone is no loss.
+SILENT_LIMIT_S: Final = 5.0
+BROKEN_LIMIT_S: Final = 2.0
 KILL_LIMIT_S: Final = 10.0
 _TURN_S: Final = 0.05
 STACKS_S: Final = 2.0  # for programs to print where they are

@@ -20,7 +20,7 @@ from .lines import Lines
 
 _FIRST_S: Final = 30.0
 _RETRY_S: Final = 0.5
-_UNANSWERED_MS: Final = 3000  # the kernel breaks a connection whose bytes nobody confirms so long
+_UNANSWERED_MS: Final = 2000  # the kernel breaks a connection whose bytes nobody confirms so long
 # Nobody listens at the supervisor's port: it has ended. Once may be chance, on the way.
 _REFUSALS: Final = 2
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
@@ -163,6 +163,15 @@ def test_nothing_that_was_found_is_lost(
 
 
 @given(SITUATIONS, POLICIES)
+@example(  # those that fail alike are too many to be left, so it stays the fault of the job
+    {
+        name: report(name, {"memory": Outcome.PASS, "disk": outcome})
+        for name, outcome in [
+            ("n0", Outcome.FAIL_JOB), ("n1", Outcome.PASS), ("n2", Outcome.FAIL_NODE)
+        ]
+    },
+    "warn",
+)  # fmt: skip
 def test_a_fault_of_the_job_has_a_cause(
     situation: dict[str, NodeReport | None], policy: Literal["warn", "fail"]
 ) -> None:
