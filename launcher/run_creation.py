@@ -17,7 +17,6 @@ from time import time
 from relight import __version__
 from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.worker.secret_files import read_secrets
 
 from .clusters.slurm.lookup import SubmissionUnknown
 from .launch_plan import LaunchPlan, Submitter
@@ -43,18 +42,6 @@ def submitter(name: str, token: str | None = None) -> Submitter:
     )
 
 
-def check_secrets(plan: LaunchPlan) -> None:
-    """What the ranks are to read at their start is there already now.
-
-    Raises:
-        UsageError: a file of ``secrets`` cannot be read, or is no text.
-    """
-    try:
-        read_secrets(plan.config.secret_files)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"secrets: {error}") from error
-
-
 @contextmanager
 def new_run_folder(
     plan: LaunchPlan, spec_text: str, tree: Path | None = None
@@ -63,9 +50,8 @@ def new_run_folder(
     in the body removes it again, unless a job may exist that needs it.
 
     Raises:
-        UsageError: it exists, or cannot be made, or the run would not find its secrets.
+        UsageError: it exists, or cannot be made.
     """
-    check_secrets(plan)
     folder = plan.folder
     root = folder.root
     link = runs_dir() / plan.config.run_id

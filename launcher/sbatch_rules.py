@@ -1,4 +1,4 @@
-"""``#RELIGHT key: value`` lines of a batch script: the part of the spec that they give (pure)."""
+"""``#RELIGHT key: value`` lines of a batch script: the part of the spec that they give."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .plan import run_config
 from .sbatch_script import Line
 from .spec_faults import Fault, SpecError
 from .spec_file import build_spec
+from .unread_secrets import unread_secrets
 from .variables import substitute
 from .yaml_lines import Path, YamlFault, read_yaml
 
@@ -32,7 +33,7 @@ def config_of_lines(
     where they do not speak of it.
 
     Raises:
-        SpecError: something in them is wrong.
+        SpecError: something in them is wrong, or a file of ``secrets`` is not there.
     """
     value: dict[str, object] = {
         "command": ["script"],
@@ -51,7 +52,8 @@ def config_of_lines(
     if faults:
         raise SpecError(faults)
     layer = substitute(Layer(value, places), env, submitter.run_id)
-    return run_config(build_spec(layer.value, layer.places), submitter)
+    spec = build_spec(layer.value, layer.places, list(unread_secrets(layer)))
+    return run_config(spec, submitter)
 
 
 def _known_keys(restart: RestartConfig) -> dict[str, object]:

@@ -19,6 +19,7 @@ from .layers import Layer, Place, layer_of, merged
 from .overrides import override
 from .spec import JobSpec
 from .spec_faults import Fault, Places, SpecError, faults_of, nearest
+from .unread_secrets import unread_secrets
 from .variables import substitute
 from .yaml_lines import YamlFault, read_yaml
 
@@ -34,7 +35,7 @@ def load_spec(path: Path, sets: Sequence[str] = (), token: str = "0") -> tuple[J
 
     Raises:
         UsageError: a file cannot be read.
-        SpecError: it can, and its content is wrong.
+        SpecError: it can, and its content is wrong, or a file of ``secrets`` is not there.
     """
     text = _read(path)
     written = merged([_layer(text, str(path)), *map(override, sets)])
@@ -42,7 +43,7 @@ def load_spec(path: Path, sets: Sequence[str] = (), token: str = "0") -> tuple[J
     if "name" not in layer.value:
         layer = replace(layer, value={**layer.value, "name": run_name(path.stem)})
     layer = substitute(layer, os.environ, f"{_name(layer)}-{token}")
-    spec = build_spec(layer.value, layer.places)
+    spec = build_spec(layer.value, layer.places, list(unread_secrets(layer)))
     return spec, text + "".join(f"\n# --set {_one_line(word)}" for word in sets)
 
 
@@ -71,17 +72,21 @@ def parse_spec(text: str, source: str) -> JobSpec:
     return build_spec(layer.value, layer.places)
 
 
-def build_spec(value: Mapping[str, object], places: Places) -> JobSpec:
-    """The spec that ``value`` means; ``places`` says where its parts stand.
+def build_spec(value: Mapping[str, object], places: Places, known: Sequence[Fault] = ()) -> JobSpec:
+    """The spec that ``value`` means; ``places`` says where its parts stand, ``known`` what is wrong
+    with it already.
 
     Raises:
         SpecError: something in it is wrong.
     """
     try:
-        return JobSpec.model_validate(value)
+        spec = JobSpec.model_validate(value)
     except ValidationError as error:
         faults = [fault for details in error.errors() for fault in faults_of(details, places)]
-        raise SpecError(faults) from error
+        raise SpecError([*known, *faults]) from error
+    if known:
+        raise SpecError(known)
+    return spec
 
 
 def _layer(text: str, source: str) -> Layer:

@@ -103,8 +103,11 @@ def test_missing_file(relight: Relight, home: Path, verb: str) -> None:
 def test_a_secret_that_is_not_there(
     relight: Relight, tmp_path: Path, home: Path, verb: str
 ) -> None:
-    path = spec(tmp_path, f"{SPEC}secrets: {{KEY: {{file: {tmp_path}/no-such-key}}}}\n")
-    assert_refused(relight(verb, path), home, "the secret KEY", "no-such-key")
+    path = spec(tmp_path, f"{SPEC}secrets: {{KEY: {{file: {tmp_path}/no-such-key}}}}\nnodes: 4\n")
+    result = relight(verb, path)
+    assert_refused(result, home, "secrets.KEY.file: ", "no-such-key", "unknown key 'nodes'")
+    line = len(SPEC.splitlines()) + 1
+    assert f"{path}:{line}: secrets" in result.stderr
 
 
 def test_no_slurm(relight: Relight, tmp_path: Path, home: Path) -> None:
