@@ -32,6 +32,7 @@ from .units import check_interval, parse_bytes, parse_duration, parse_every
 
 DEFAULT_LEAD_S: Final = 60.0
 MOST_POINTS: Final = 10_000
+LONGEST_LEAD_S: Final = 65_535  # of sbatch --signal
 
 _VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
@@ -55,6 +56,13 @@ def _bytes(value: object) -> int:
 
 def _seconds(value: object) -> float:
     return parse_duration(_with_unit(value, "90s, 10min, 4h, 7d or 4:00:00"))
+
+
+def _lead(value: object) -> float:
+    lead_s = _seconds(value)
+    if lead_s > LONGEST_LEAD_S:
+        raise ValueError(f"{value!r} is too long: Slurm warns at most {LONGEST_LEAD_S} s before")
+    return lead_s
 
 
 def _hang_limit(value: object) -> str:
@@ -171,6 +179,7 @@ def _one_line(value: object) -> str:
 _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
 Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(_WITH_UNIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_WITH_UNIT)]
+Lead = Annotated[float, BeforeValidator(_lead), WithJsonSchema(_WITH_UNIT)]
 SecondsOrOff = Annotated[float, BeforeValidator(_seconds_or_off), WithJsonSchema(_WITH_UNIT)]
 Interval = Annotated[str, BeforeValidator(_interval)]
 Every = Annotated[str, BeforeValidator(_every)]
@@ -280,7 +289,7 @@ class Checkpoint(_Section):
     interval: Interval = "auto"
     keep: KeepRules = KeepRules()
     drill: CountOrNone = 0
-    lead: Seconds | None = None
+    lead: Lead | None = None
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3
     reuse: CountOrNone = 0

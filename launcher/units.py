@@ -8,9 +8,12 @@ from typing import Final
 
 _BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
 _BYTE_POWER: Final = {"K": 1, "M": 2, "G": 3, "T": 4}
-_CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
+_CLOCK: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):([0-5]\d):([0-5]\d)")
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|min|h|d)")
 _SECONDS: Final = {"s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400}
+# Slurm counts the seconds of a limit in a C int, and adds 59 to round up to minutes
+# (time_str2mins in src/common/parse_time.c).
+LONGEST_DAYS: Final = 24_855
 _STEPS: Final = re.compile(r"([1-9]\d*)\s+steps?")
 
 
@@ -23,7 +26,7 @@ def parse_bytes(text: str) -> int:
     match = _BYTES.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an amount of memory; write for example 8GB or 512MB")
-    size_bytes = int(float(match[1]) * 1024 ** _BYTE_POWER[match[2].upper()])
+    size_bytes = int(Decimal(match[1]) * 1024 ** _BYTE_POWER[match[2].upper()])
     if size_bytes < 1:
         raise ValueError(f"{text!r} is nothing; write for example 8GB")
     return size_bytes
@@ -35,11 +38,13 @@ def parse_duration(text: str) -> float:
     ``4:00`` is refused: Slurm reads it as minutes, most people as hours.
 
     Raises:
-        ValueError: it is not a duration, or it is zero.
+        ValueError: it is not a duration, it is zero, or Slurm cannot hold it.
     """
     duration_s = _clock_s(text.strip()) or _sum_of_parts_s(text.strip())
     if not duration_s:
         raise ValueError(f"{text!r} is not a duration; write for example 4:00:00, 90s, 10min or 7d")
+    if duration_s > LONGEST_DAYS * 86400:
+        raise ValueError(f"{text!r} is too long: Slurm cannot hold more than {LONGEST_DAYS}d")
     return duration_s
 
 
