@@ -9,7 +9,8 @@ from relight.errors import RelightError
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import parse_seconds
-from .spec import JobSpec
+from .former_runs import FormerRuns, former_runs
+from .spec import JobSpec, Resources
 
 SHORT_S = 20
 
@@ -24,6 +25,7 @@ class Partition:
     state: str
     max_time: str
     default: bool
+    nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,32 +67,61 @@ def site_of(config: Mapping[str, str], partitions: Sequence[Mapping[str, str]]) 
                 state=fields.get("State", "UNKNOWN"),
                 max_time=fields.get("MaxTime", "UNKNOWN"),
                 default=fields.get("Default") == "YES",
+                nodes=_whole(fields.get("TotalNodes", "")),
             )
             for fields in partitions
         ),
     )
 
 
-def preemption_warning(site: Site, partition_name: str | None) -> str | None:
-    """What to know before a job is preempted there; None when there is time to save."""
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def size_warning(site: Site, resources: Resources) -> str | None:
+    """What to know of a job that its partition is too small for."""
+    partition = site.partition(resources.partition)
+    wanted = resources.least_nodes or resources.most_nodes + resources.spares
+    if partition is None or partition.nodes is None or wanted <= partition.nodes:
+        return None
+    spares = f", {resources.spares} of them spare" if resources.spares else ""
+    return (
+        f"the job needs {wanted} nodes{spares}, and partition {partition.name} has "
+        f"{partition.nodes} in all: it will wait in vain until there are more"
+    )
+
+
+def preemption_warning(site: Site, partition_name: str | None, former: FormerRuns) -> str | None:
+    """What to know before a job is preempted there; None when there is time to save, as far as is
+    known, and when it was said before."""
     partition = site.partition(partition_name)
     if partition is None or partition.preempt_mode in ("OFF", "UNKNOWN"):
         return None
     notice_s = partition.grace_s + site.kill_wait_s
-    if notice_s >= SHORT_S:
+    if former.save_s is None:
+        if notice_s >= SHORT_S or former.any:
+            return None
+        known = "no save of this job was measured yet; one that takes longer is lost"
+    elif former.save_s < notice_s:
         return None
+    else:
+        known = f"a save of this job took {former.save_s:.0f} s before, and would be lost"
     return (
         f"partition {partition.name} gives a preempted job {notice_s} s (GraceTime "
-        f"{partition.grace_s} s, KillWait {site.kill_wait_s} s): a save that takes longer is lost, "
+        f"{partition.grace_s} s, KillWait {site.kill_wait_s} s): {known}, "
         "so choose checkpoint.interval by what you can afford to lose"
     )
 
 
-def warnings(spec: JobSpec) -> list[str]:
-    """What to tell the submitter about this site; silent when Slurm does not say."""
+def warnings(spec: JobSpec, run_id: str) -> list[str]:
+    """What to tell who has submitted this run about the site; silent when Slurm does not say."""
     try:
         site = read_site(SlurmClient(timeout_s=2.0, pauses_s=()))
-    except RelightError:
+        former = former_runs(spec.name, run_id)
+    except RelightError:  # the job is sent, and a warning is worth no failure
         return []
-    warning = preemption_warning(site, spec.resources.partition)
-    return [] if warning is None else [warning]
+    found = (
+        size_warning(site, spec.resources),
+        preemption_warning(site, spec.resources.partition, former),
+    )
+    return [warning for warning in found if warning is not None]

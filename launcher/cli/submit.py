@@ -33,9 +33,9 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
         note_jobs(folder, job_ids)
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
-    for warning in warnings(asked.spec):
-        click.echo(f"relight: warning: {warning}", err=True)
     run_id = launch.config.run_id
+    for warning in warnings(asked.spec, run_id):
+        click.echo(f"relight: warning: {warning}", err=True)
     if as_json:
         answer = {"run_id": run_id, "job_id": job_ids[0], "run_dir": str(folder.root)}
         tasks = {} if what.sweep is None else {"job_ids": job_ids, "tasks": len(what.sweep.points)}

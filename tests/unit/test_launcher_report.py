@@ -13,7 +13,6 @@ from relight.launcher.cli.status import most_wanted
 from relight.launcher.clusters.local_front import pretend_nodes
 from relight.launcher.clusters.local_step import tasks_of
 from relight.launcher.report import history
-from relight.launcher.site import Partition, Site, preemption_warning
 from relight.launcher.status import Presence, RunFacts, RunState, Status, status
 from relight.launcher.story import sentence
 from relight.launcher.watch import JournalTail, LineWatcher, flushed, json_line, standing
@@ -178,18 +177,6 @@ def test_pretend_nodes() -> None:
 def test_tasks_are_numbered_node_by_node() -> None:
     tasks = [(task.number, task.node, task.local_number) for task in tasks_of(["a", "b"], 2)]
     assert tasks == [(0, "a", 0), (1, "a", 1), (2, "b", 0), (3, "b", 1)]
-
-
-@pytest.mark.parametrize(
-    ("grace_s", "mode", "warned"), [(0, "REQUEUE", True), (60, "REQUEUE", False), (0, "OFF", False)]
-)
-def test_a_short_notice_is_said_at_submission(grace_s: int, mode: str, warned: bool) -> None:
-    low = Partition(
-        name="low", grace_s=grace_s, preempt_mode=mode, state="UP", max_time="1:00", default=True
-    )
-    site = Site(version="22.05", job_requeue=True, kill_wait_s=10, partitions=(low,))
-    assert (preemption_warning(site, None) is not None) is warned
-    assert preemption_warning(site, "elsewhere") is None
 
 
 def test_the_run_goes_on_when_nobody_reads_of_it(tmp_path: Path) -> None:

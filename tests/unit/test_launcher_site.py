@@ -1,0 +1,67 @@
+"""What a site's Slurm means for a job that is submitted to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relight.launcher.clusters.slurm.parse import parse_partitions
+from relight.launcher.former_runs import FormerRuns, former_runs
+from relight.launcher.site import preemption_warning, site_of, size_warning
+from relight.launcher.spec import NodeRange, Resources
+from relight.resilience.run_folder import RunFolder
+
+PARTITIONS = Path(__file__).parents[1] / "data/slurm/22.05/scontrol-show-partition.txt"
+SITE = site_of({"KillWait": "10 sec"}, parse_partitions(PARTITIONS.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("former", "said"),
+    [
+        (FormerRuns(), "15 s (GraceTime 5 s, KillWait 10 s): no save of this job was measured yet"),
+        (FormerRuns(any=True), ""),
+        (FormerRuns(any=True, save_s=0.2), ""),
+        (FormerRuns(any=True, save_s=40.0), "a save of this job took 40 s before"),
+    ],
+)
+def test_a_short_notice_is_said_once_or_with_a_measured_save(former: FormerRuns, said: str) -> None:
+    warning = preemption_warning(SITE, None, former)
+    assert (warning is None) is (said == "")
+    assert said in (warning or "")
+    for elsewhere in ("high", "nowhere"):
+        assert preemption_warning(SITE, elsewhere, former) is None
+
+
+def test_a_long_notice_is_no_news_unless_a_save_took_longer() -> None:
+    site = site_of({"KillWait": "300 sec"}, parse_partitions(PARTITIONS.read_text()))
+    assert preemption_warning(site, None, FormerRuns()) is None
+    assert preemption_warning(site, None, FormerRuns(any=True, save_s=400.0)) is not None
+
+
+def test_a_job_that_its_partition_is_too_small_for() -> None:
+    assert size_warning(SITE, Resources(nodes=5, spares=1)) is None
+    assert size_warning(SITE, Resources(nodes=NodeRange(min=6, max=99))) is None
+    warning = size_warning(SITE, Resources(nodes=99, spares=1))
+    assert warning is not None
+    assert "needs 100 nodes, 1 of them spare, and partition low has 6 in all" in warning
+
+
+def test_the_longest_save_of_the_newest_run_that_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
+    assert former_runs("a", "a-3") == FormerRuns()
+    for run_id, seconds in (("a-1", [2.0, 9.0]), ("a-2", []), ("a-b-1", [50.0]), ("a-3", [70.0])):
+        folder = RunFolder(tmp_path / "runs" / run_id)
+        folder.journals.mkdir(parents=True)
+        folder.journal("1.0").write_text(
+            "".join(
+                json.dumps({"time": 0, "kind": "event", "name": name, "data": {"seconds": one}})
+                + "\n"
+                for one in seconds
+                for name in ("CheckpointCommitted", "SaveFailed")
+            )
+        )
+    assert former_runs("a", "a-3") == FormerRuns(any=True, save_s=9.0)
