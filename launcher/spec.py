@@ -34,7 +34,8 @@ DEFAULT_LEAD_S: Final = 60.0
 MOST_POINTS: Final = 10_000
 LONGEST_LEAD_S: Final = 65_535  # of sbatch --signal
 
-_VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
+VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
 
 
@@ -143,7 +144,7 @@ def _point(point: object) -> dict[str, str]:
 
 
 def _sweep_name(name: object) -> str:
-    if not isinstance(name, str) or re.fullmatch(_VARIABLE, name) is None:
+    if not isinstance(name, str) or re.fullmatch(VARIABLE, name) is None:
         raise ValueError(f"{name!r} is no name; letters, digits and _ make one")
     return name
 
@@ -205,8 +206,8 @@ Command = Annotated[
     BeforeValidator(_command),
     WithJsonSchema({"type": ["string", "array"], "items": {"type": ["string", "number"]}}),
 ]
-Variable = Annotated[str, StringConstraints(pattern=_VARIABLE)]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$")]
+Variable = Annotated[str, StringConstraints(pattern=VARIABLE)]
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
 CheckSetting = Literal[False, "off"] | dict[str, float]  # an unquoted off is false in YAML
@@ -224,8 +225,10 @@ class NodeRange(_Section):
 
     @model_validator(mode="after")
     def _check_order(self) -> NodeRange:
-        if self.max is None or self.max < self.min:
-            raise ValueError(f"write {{min: {self.min}, max: {self.min} or more}}")
+        if self.max is None:
+            raise ValueError(f"max is missing; it may be {self.min}, which is min, or more")
+        if self.max < self.min:
+            raise ValueError(f"max is {self.max} and min {self.min}: max must not be less")
         return self
 
 

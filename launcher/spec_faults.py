@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from pydantic import BaseModel
 
 from relight.errors import UsageError
 
 from .layers import Place
-from .spec import JobSpec
+from .spec import NAME, VARIABLE, JobSpec
 from .spec_checks import NamedFaults
 from .yaml_lines import Path
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Places = Mapping[Path, Place]
+
+_MADE_OF: Final = {
+    NAME: "letters, digits, `_`, `.` and `-`, a letter or digit first, 40 at most",
+    VARIABLE: "letters, digits and `_`, no digit first",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,8 @@ def _message(details: ErrorDetails, place: tuple[str | int, ...]) -> str:
         case "dict_type" | "model_type":
             return f"{dotted}: {given!r} is not a group of keys"
         case "string_pattern_mismatch":
-            return f"{dotted}: {given!r} does not match {context['pattern']}"
+            made_of = _MADE_OF[str(context["pattern"])]
+            return f"{dotted}: {given!r} is not a name; one is made of {made_of}"
         case _:
             return f"{dotted}: {details['msg']}, not {given!r}"
 
@@ -108,7 +114,8 @@ def _unknown_key(place: tuple[str | int, ...]) -> str:
     known = _known_keys(place[:-1])
     dotted = ".".join(str(part) for part in place)
     near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
+    meant = ".".join(str(part) for part in (*place[:-1], *near))
+    hint = f"did you mean {meant!r}?" if near else f"known here: {', '.join(known)}"
     return f"unknown key {dotted!r}; {hint}"
 
 

@@ -71,7 +71,8 @@ def read_yaml(text: str) -> tuple[object, Lines]:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise YamlFault(mark.line + 1 if mark else 1, f"not YAML: {error.problem}") from error
+        line = min(mark.line + 1, len(text.splitlines())) if mark else 1  # it may be past the end
+        raise YamlFault(line, f"not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise YamlFault(1, f"not YAML: {error}") from error
     except RecursionError as error:

@@ -1,11 +1,10 @@
-"""The ``relight`` command: one module per verb, imported when the verb is used."""
+"""The ``relight`` command: its verbs, and what a mistake ends in."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from importlib import import_module
 from typing import Final
 
 import click
@@ -13,6 +12,8 @@ import click
 from relight import __version__
 from relight.errors import RelightError
 from relight.resilience.exit_codes import EXIT_FAILED
+
+from .verbs import VerbGroup
 
 _VERBS: Final = {
     "submit": "Submit a job to Slurm.",
@@ -43,25 +44,12 @@ _VERBS: Final = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported only when they are used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            return None
-        command = import_module(f".{cmd_name.replace('-', '_')}", __package__).command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_VERBS.items()))
+class _Verbs(VerbGroup):
+    verbs = _VERBS
+    package = __package__
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="relight")
 def relight() -> None:
     """Run a job on Slurm until it is done."""

@@ -122,7 +122,11 @@ def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:
     if run.plan.cluster != "local":
         raise UsageError(f"{run.run_id} is a Slurm job: only local runs are resumed here")
     if is_alive(run.folder):
-        raise UsageError(f"{run.run_id} is alive")
+        raise UsageError(
+            f"{run.run_id} is alive: there is nothing to resume. `relight status {run.run_id}` "
+            "shows where it stands, `relight hold` stops it so that --resume goes on, "
+            "`relight restart` lets it start again"
+        )
     verdict = read_verdict(run.folder)
     if verdict is not None and verdict.state == "COMPLETED":
         raise UsageError(f"{run.run_id} is complete")

@@ -100,6 +100,11 @@ def test_show_tells_what_is_in_it(tmp_path: Path) -> None:
     assert ckpt("show", f"{tmp_path}@7").code == 2
 
 
+def test_a_verb_with_a_slip_is_answered_with_the_one_that_was_meant() -> None:
+    assert "did you mean 'verify'?" in ckpt("verfiy").text
+    assert "did you mean 'status'?" in CliRunner().invoke(relight, ["stauts"]).output
+
+
 def test_equal_checkpoints_do_not_differ_even_if_cut_otherwise(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     save(one, 1)
@@ -251,6 +256,7 @@ def test_prune_says_first_what_would_go(tmp_path: Path) -> None:
     assert ckpt("prune", tmp_path, "--last", "2", "--json").json()["steps"] == [1, 2]
     assert steps(tmp_path) == [4, 3, 2, 1]
     assert ckpt("prune", tmp_path, "--last", "2", "--yes").code == 0
+    assert "nothing to delete" in ckpt("prune", tmp_path, "--last", "2").text
     assert steps(tmp_path) == [4, 3]
     for refused in ("4", "9"):
         assert ckpt("prune", tmp_path, "--step", refused).code == 2

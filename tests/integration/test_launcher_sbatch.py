@@ -155,7 +155,7 @@ def test_dry_run_sends_nothing(sbatch: Sbatch, fake: Path, runs: Callable[[], li
         ([], "echo\n", "does not look like a batch script"),
         (["--wrap=a", "b"], "", "Script arguments not permitted"),
         (["--nodes"], "", "--nodes needs a value"),
-        ([], "#!/bin/sh\n#RELIGHT restart.falures: 3\n", "did you mean 'failures'?"),
+        ([], "#!/bin/sh\n#RELIGHT restart.falures: 3\n", "did you mean 'restart.failures'?"),
     ],
 )
 def test_faults(sbatch: Sbatch, words: list[str], text: str, part: str) -> None:

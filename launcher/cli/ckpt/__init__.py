@@ -1,11 +1,12 @@
-"""``relight ckpt``: one module per verb, imported when the verb is used."""
+"""``relight ckpt`` and its verbs."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
 
 import click
+
+from ..verbs import VerbGroup
 
 _VERBS: Final = {
     "ls": "List checkpoints, newest first.",
@@ -17,23 +18,12 @@ _VERBS: Final = {
 }
 
 
-class _LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _VERBS:
-            return None
-        command = import_module(f".{cmd_name}", __name__).command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_VERBS.items()))
+class _Verbs(VerbGroup):
+    verbs = _VERBS
+    package = __name__
 
 
-@click.command("ckpt", cls=_LazyGroup)
+@click.command("ckpt", cls=_Verbs)
 def command() -> None:
     """Look at checkpoints of a run, or in a directory.
 

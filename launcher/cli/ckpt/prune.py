@@ -38,6 +38,9 @@ def command(place: str, steps: tuple[int, ...], last: int | None, yes: bool, as_
         return
     for step in going:
         click.echo(f"{step:>12}  {'deleted' if yes else 'would go'}")
+    if not going:
+        click.echo("nothing to delete: the rule keeps all that is there")
+        return
     click.echo(f"{len(going)} checkpoints" + ("" if yes else "; --yes deletes them"))
 
 
