@@ -10,6 +10,7 @@ from typing import Final
 
 from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.journal import journals
 
 _PIECE_BYTES: Final = 1024**2
 _LONG_BYTES: Final = 64 * 1024
@@ -36,8 +37,7 @@ def rank_logs(
     Raises:
         UsageError: there is no such attempt.
     """
-    journals = sorted(folder.journals.glob("*.jsonl"), key=lambda path: path.stat().st_ctime)
-    attempts = [journal.stem for journal in journals]
+    attempts = [journal.stem for journal in journals(folder.journals)]
     return [
         log
         for name in (attempts if attempt is None else [_named(attempt, attempts)])

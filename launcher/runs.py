@@ -9,6 +9,7 @@ from pathlib import Path
 
 from relight.errors import RelightError, UsageError
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.journal import journals
 
 from .array_task import task_folder
 from .stored_plan import StoredPlan, read_plan
@@ -127,8 +128,7 @@ def job_ids(folder: RunFolder) -> list[str]:
     first = submitted_job(folder)
     if first.is_file():
         ids |= dict.fromkeys(first.read_text().split())
-    journals = sorted(folder.journals.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
-    for journal in journals:
+    for journal in journals(folder.journals):
         ids[journal.stem.rpartition(".")[0]] = None
     return list(ids)
 

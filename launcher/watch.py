@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.journal import Record
+from relight.resilience.supervise.journal import Record, journals
 
 from .story import sentence
 
@@ -44,7 +44,7 @@ class JournalTail:
 
     def new_records(self) -> list[Record]:
         records = []
-        for path in sorted(self.folder.journals.glob("*.jsonl")):
+        for path in journals(self.folder.journals):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
                 whole, newline, _torn = file.read().rpartition(b"\n")
@@ -54,7 +54,7 @@ class JournalTail:
                 records.append(
                     Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem)
                 )
-        return sorted(records, key=lambda record: record.time)
+        return records
 
 
 class Watcher(Protocol):

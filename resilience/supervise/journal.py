@@ -2,9 +2,10 @@
 
 One writer per file (``journal/<attempt>.jsonl``), one JSON object per line::
 
-    {"time": 1790000000.123, "kind": "event", "name": "RankExited", "data": {...}}
+    {"place": 2, "time": 1790000000.123, "kind": "event", "name": "RankExited", "data": {...}}
 
-``kind`` is ``event`` or ``action`` (journaled before it is executed, its ``reason`` in the data).
+``place`` is that of the attempt in the run, from 1: the clocks of its hosts may differ. ``kind`` is
+``event`` or ``action`` (journaled before it is executed, its ``reason`` in the data).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import errno
 import json
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +68,8 @@ class JournalWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         if go_on:
             _cut_torn_line(path)
+        others = [other for other in journals(path.parent) if other != path]
+        self._place = (_place_in_file(path) if go_on else None) or 1 + len(others)
         new = 0 if go_on else os.O_EXCL
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | new, 0o600)
@@ -77,7 +81,7 @@ class JournalWriter:
         self._unwritten = b""
 
     def write(self, entries: Sequence[Entry]) -> None:
-        self._unwritten += b"".join(_line(entry) for entry in entries)
+        self._unwritten += b"".join(_line(entry, self._place) for entry in entries)
         try:
             self._append(self._unwritten)
         except OSError as error:
@@ -97,8 +101,9 @@ class JournalWriter:
         os.close(self._fd)
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: Entry, place: int) -> bytes:
     content = {
+        "place": place,
         "time": entry.time,
         "kind": entry.kind,
         "name": entry.name,
@@ -132,9 +137,40 @@ def read_journals(folder: Path) -> list[Record]:
     """The records of all attempts of a run, oldest first."""
     if not folder.is_dir():
         return []
-    attempts = [read_journal(path) for path in folder.glob("*.jsonl")]
-    attempts.sort(key=lambda records: records[0].time if records else 0.0)
-    return [record for records in attempts for record in records]
+    return [record for path in journals(folder) for record in read_journal(path)]
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals of a run, that of its first attempt first; an empty one has just begun."""
+    return sorted(folder.glob("*.jsonl"), key=_order)
+
+
+def _order(path: Path) -> tuple[float, float]:
+    """By place; the time tells where there is none, in a journal of an older relight."""
+    first = _first_line(path)
+    time_s = first.get("time")
+    if not isinstance(time_s, int | float):
+        return math.inf, path.stat().st_mtime
+    return _place(first) or 0, time_s
+
+
+def _place_in_file(path: Path) -> int | None:
+    return _place(_first_line(path)) if path.exists() else None
+
+
+def _place(line: Mapping[str, object]) -> int | None:
+    place = line.get("place")
+    return place if isinstance(place, int) else None
+
+
+def _first_line(path: Path) -> Mapping[str, object]:
+    with path.open("rb") as file:
+        line = file.readline()
+    try:
+        content = json.loads(line)
+    except ValueError:  # torn by a crash
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def shown(data: Mapping[str, object]) -> str:

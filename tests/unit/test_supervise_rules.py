@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relight.launcher.rank_logs import rank_logs
+from relight.launcher.runs import job_ids
 from relight.resilience.config import ConfigDamaged, RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.run_folder import RunFolder
@@ -112,6 +115,43 @@ def test_a_journal_has_one_writer_and_a_torn_line_ends_it(tmp_path: Path) -> Non
     again.write([Entry(4.0, "event", "RanksStopped", {"generation": 3})])
     again.close()
     assert [record.data["generation"] for record in read_journals(folder.journals)] == [1, 2, 3]
+
+
+def test_attempts_are_in_their_order_though_a_clock_was_ahead(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    attempts = [f"7.{number}" for number in range(11)] + ["5.0"]  # ids of jobs can begin anew
+    for number, attempt in enumerate(attempts):
+        time_s = 9e9 if number == 0 else float(100 - number)
+        writer = JournalWriter(folder.journal(attempt))
+        if number > 0:  # the first one's supervisor was killed before it could write
+            writer.write([Entry(time_s, "event", "AttemptStarted", {})])
+        writer.close()
+        if number == 0:
+            writer = JournalWriter(folder.journal(attempt), go_on=True)
+            writer.write([Entry(time_s, "event", "AttemptStarted", {})])
+            writer.close()
+        log = folder.rank_log(attempt, 1, 0)
+        log.parent.mkdir(parents=True)
+        log.touch()
+    again = JournalWriter(folder.journal("7.1"), go_on=True)
+    again.write([Entry(9e9, "event", "AttemptStarted", {})])
+    again.close()
+    read = [record.attempt for record in read_journals(folder.journals)]
+    assert list(dict.fromkeys(read)) == attempts
+    assert [log.attempt for log in rank_logs(folder)] == attempts
+    assert job_ids(folder) == ["7", "5"]
+
+
+def test_journals_of_an_older_relight_come_first_by_their_times(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.journals.mkdir()
+    for attempt, time_s in (("7.1", 2.0), ("7.0", 1.0)):
+        line = {"time": time_s, "kind": "event", "name": "AttemptStarted", "data": {}}
+        folder.journal(attempt).write_text(json.dumps(line) + "\n")
+    writer = JournalWriter(folder.journal("7.2"))
+    writer.write([Entry(0.5, "event", "AttemptStarted", {})])
+    writer.close()
+    assert [record.attempt for record in read_journals(folder.journals)] == ["7.0", "7.1", "7.2"]
 
 
 def test_the_verdict_is_read_back(tmp_path: Path) -> None:
