@@ -1,15 +1,16 @@
-"""Paths in a tree: the keys under which its arrays were saved."""
+"""Paths in a tree: the keys under which its arrays and plain values were saved."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 from .sealed import Json
 
 Path = tuple[str, ...]
 Replace = Callable[[Path, Json], Json]
+_NESTED = ("dict", "items", "array", "written_by")
 _PAIRS_AT = {"ordered": 0, "defaultdict": 1}
 
 
@@ -54,6 +55,35 @@ def replaced(tree: Json, replace: Replace, path: Path = ()) -> Json:
         both[1 - place] = replaced(both[1 - place], replace, path)
         return {name: both}
     return {name: replaced(content, replace, path)}
+
+
+def plain_values(tree: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
+    """What is no array, spelled as in the tree, as deep as dicts and what holds them are nested."""
+    if isinstance(tree, list) and any(_is_nested(item) for item in tree):
+        for number, item in enumerate(tree):
+            yield from plain_values(item, (*path, str(number)))
+        return
+    if not isinstance(tree, dict):
+        yield path, tree
+        return
+    ((name, content),) = tree.items()
+    if name in ("array", "written_by"):
+        return
+    if name == "dict":
+        for part, item in cast(dict[str, Json], content).items():
+            yield from plain_values(item, (*path, part))
+    elif name == "items" or name in _PAIRS_AT:
+        pairs = content if name == "items" else cast(list[Json], content)[_PAIRS_AT[name]]
+        for key, item in cast(list[list[Json]], pairs):
+            yield from plain_values(item, (*path, part_of_path(key)))
+    elif isinstance(content, list) and any(_is_nested(item) for item in content):
+        yield from plain_values(content, path)
+    else:
+        yield path, tree
+
+
+def _is_nested(tree: Json) -> bool:
+    return isinstance(tree, dict) and any(name in _NESTED for name in tree)
 
 
 def part_of_path(key: Json) -> str:

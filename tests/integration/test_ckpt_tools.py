@@ -40,6 +40,7 @@ def state(rank: int) -> dict[str, object]:
         "same": np.arange(5),
         "own": np.full(3, rank, ">i4"),
         "lr": 0.5,
+        "optimizer": {"groups": [{"betas": (0.9, 1 << 70), "rank": rank}]},
     }
 
 
@@ -96,7 +97,14 @@ def test_show_tells_what_is_in_it(tmp_path: Path) -> None:
         "same": ["<i8", [5], 40, None, [0, 1]],
         "own": [">i4", [3], 12, None, [0, 1]],
     }
-    assert "2 parts" in ckpt("show", tmp_path).text
+    values = told["values"]
+    assert isinstance(values, list)
+    assert {"key": "lr", "value": 0.5, "ranks": []} in values
+    assert {"key": "optimizer/groups/0/rank", "value": 1, "ranks": [1]} in values
+    text = ckpt("show", tmp_path).text
+    assert "2 parts" in text
+    assert "metrics        loss 5\n" in text
+    assert 'optimizer/groups/0/betas  [0.9, "0x400000000000000000"]  all' in text
     assert ckpt("show", f"{tmp_path}@7").code == 2
 
 

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from textwrap import fill
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from .place import Chosen, chosen_checkpoint
+
+if TYPE_CHECKING:
+    from relight.storage.manifest import Manifest
+    from relight.storage.shards import Shards
+
+Row = dict[str, object]
+_WIDTH: Final = 100
+_INDENT: Final = " " * 15
+_SHOWN: Final = 60  # characters of a value
 
 
 @click.command("show")
 @click.argument("checkpoint")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(checkpoint: str, as_json: bool) -> None:
-    """Tell what is in CHECKPOINT: who saved it, its arrays, what was logged."""
+    """Tell what is in CHECKPOINT: who saved it, what was logged, its plain values and arrays."""
+    from relight.storage.shards import Shards
+
     chosen = chosen_checkpoint(checkpoint)
-    arrays = _arrays(chosen)
+    with Shards(chosen.directory, chosen.manifest) as shards:
+        values = _values(shards, chosen.manifest)
+        arrays = _arrays(shards, chosen.manifest)
+    told = _told(chosen)
+    if as_json:
+        click.echo(json.dumps({**told, "values": values, "arrays": arrays}))
+        return
+    width = max((len(str(row["key"])) for row in (*values, *arrays)), default=0)
+    click.echo("\n".join([*_lines(told), "", *_table(values, arrays, width)]))
+
+
+def _told(chosen: Chosen) -> dict[str, object]:
     manifest = chosen.manifest
-    told: dict[str, object] = {
+    return {
         "directory": str(chosen.directory),
         "step": manifest.step,
         "world_size": manifest.world_size,
@@ -29,20 +54,35 @@ def command(checkpoint: str, as_json: bool) -> None:
         "metrics": dict(manifest.metrics),
         "provenance": dict(manifest.provenance),
         "details": dict(manifest.details),
-        "arrays": arrays,
     }
-    click.echo(json.dumps(told) if as_json else "\n".join(_lines(told, arrays)))
 
 
-def _arrays(chosen: Chosen) -> list[dict[str, object]]:
+def _values(shards: Shards, manifest: Manifest) -> list[Row]:
+    """One row for each value of a key, spelled as in the checkpoint; `ranks` are those that have
+    it, none when all do."""
+    from relight.storage.keys import plain_values
+
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for rank in range(manifest.world_size):
+        for key, value in plain_values(shards.index(rank).tree):
+            ranks.setdefault(("/".join(key), json.dumps(value)), []).append(rank)
+    return [
+        {
+            "key": key,
+            "value": json.loads(value),
+            "ranks": [] if len(having) == manifest.world_size else having,
+        }
+        for (key, value), having in ranks.items()
+    ]
+
+
+def _arrays(shards: Shards, manifest: Manifest) -> list[Row]:
     """One row for arrays of one key and form; `ranks` are those that have one of their own."""
     from relight.storage.entries import Entry, entries
-    from relight.storage.shards import Shards
 
     rows: dict[object, list[Entry]] = {}
-    with Shards(chosen.directory, chosen.manifest) as shards:
-        for entry in entries(shards, chosen.manifest.world_size):
-            rows.setdefault((entry.key, entry.form), []).append(entry)
+    for entry in entries(shards, manifest.world_size):
+        rows.setdefault((entry.key, entry.form), []).append(entry)
     return [
         {
             "key": same[0].name,
@@ -56,23 +96,52 @@ def _arrays(chosen: Chosen) -> list[dict[str, object]]:
     ]
 
 
-def _lines(told: dict[str, object], arrays: list[dict[str, object]]) -> list[str]:
-    apart = ("arrays", "provenance", "details")
-    lines = [f"{name:<14} {told[name]}" for name in told if name not in apart]
-    for name in apart[1:]:
-        facts = told[name]
-        assert isinstance(facts, dict)
-        lines += [f"{key:<14} {value}" for key, value in facts.items()]
-    lines.append("")
-    width = max((len(str(row["key"])) for row in arrays), default=0)
+def _lines(told: Mapping[str, object]) -> Iterator[str]:
+    for name, fact in told.items():
+        if isinstance(fact, Mapping) and name != "metrics":
+            for part, value in fact.items():
+                yield _line(part, value)
+        else:
+            yield _line(name, fact)
+
+
+def _line(name: str, fact: object) -> str:
+    text = f"{name:<14} {_text(fact)}"
+    return fill(text, _WIDTH, subsequent_indent=_INDENT, break_on_hyphens=False)
+
+
+def _text(fact: object) -> str:
+    if isinstance(fact, float):
+        return f"{fact:.4g}"
+    if isinstance(fact, Mapping):
+        return ", ".join(f"{name} {_text(value)}" for name, value in fact.items())
+    if isinstance(fact, list):
+        return ", ".join(map(_text, fact))
+    return str(fact)
+
+
+def _table(values: list[Row], arrays: list[Row], width: int) -> Iterator[str]:
+    for row in values:
+        text = json.dumps(_bare(row["value"]))
+        more = f"… {len(text)} characters" if len(text) > _SHOWN else ""
+        yield f"{row['key']!s:<{width}}  {text[:_SHOWN] + more}  {_whose(row['ranks'])}"
     for row in arrays:
-        ranks = row["ranks"]
-        assert isinstance(ranks, list)
-        whose = (
-            f"{row['parts']} parts" if row["parts"] else f"{len(ranks)} ranks" if ranks else "all"
-        )
-        lines.append(
+        whose = f"{row['parts']} parts" if row["parts"] else _whose(row["ranks"])
+        yield (
             f"{row['key']!s:<{width}}  {row['dtype']!s:<10} {row['shape']!s:<16} "
             f"{row['bytes']:>14,}  {whose}"
         )
-    return lines
+
+
+def _bare(value: object) -> object:
+    """For people: without the names of the types that JSON has no spelling for."""
+    if isinstance(value, dict):
+        return _bare(next(iter(value.values())))
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+def _whose(ranks: object) -> str:
+    assert isinstance(ranks, list)
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"{len(ranks)} ranks" if ranks else "all"
