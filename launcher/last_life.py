@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Final
 
 from relight.resilience.config import RunConfig
@@ -12,7 +11,8 @@ from relight.resilience.exit_codes import EXIT_RESTART, EXIT_STOP
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Cluster, ClusterUnavailable, RestartRefused
 from relight.resilience.supervise.journal import read_journals
-from relight.resilience.supervise.standing import read_verdict, write_verdict
+from relight.resilience.supervise.last_word import leave_verdict
+from relight.resilience.supervise.standing import read_verdict
 
 _ENDED: Final = "its supervisors were ended again and again"
 
@@ -54,5 +54,5 @@ def leave(config: RunConfig, cluster: Cluster) -> int:
 def _stop(folder: RunFolder, outcome: Outcome, reason: str) -> int:
     sys.stderr.write(f"relight: {outcome.value}: {reason}\n")
     order = Finish(outcome=outcome, exit_code=EXIT_STOP, cause="supervisor", reason=reason)
-    write_verdict(folder, order, time.time())
+    leave_verdict(folder, order)
     return order.exit_code

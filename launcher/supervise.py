@@ -21,6 +21,7 @@ from relight.resilience.supervise.supervisor import supervise
 from .array_task import folder_of
 from .keeper import EXIT_CRASHED, keep
 from .last_life import leave, newest_commit
+from .run_folder_away import once_there
 from .stored_plan import StoredPlan, read_plan
 
 
@@ -59,7 +60,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     first = int(arguments[1]) if arguments[1:] else None
     try:
-        plan = read_plan(folder_of(Path(arguments[0]), os.environ, first))
+        root = Path(arguments[0])
+        plan = once_there(root, lambda: read_plan(folder_of(root, os.environ, first)))
         if plan.config.after:
             from .too_early import go_back
 
@@ -71,8 +73,8 @@ def main(arguments: Sequence[str]) -> int:
             config = plan.config
             return keep(
                 lambda life: supervise_once(plan, cluster, life),
-                lambda: newest_commit(config),
-                lambda: leave(config, cluster),
+                lambda: once_there(config.run_dir, lambda: newest_commit(config)),
+                lambda: once_there(config.run_dir, lambda: leave(config, cluster)),
             )
     except RelightError as error:
         return complain(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -37,11 +38,22 @@ def leave_verdict(folder: RunFolder, order: Finish, *, patience_s: float = _PATI
             folder.reserve.unlink(missing_ok=True)
             return
         except OSError as error:
-            if folder.reserve.exists():
+            with contextlib.suppress(OSError):
                 folder.reserve.unlink()
                 continue
-            if time.monotonic() > give_up_at or not folder.root.is_dir():
+            if time.monotonic() > give_up_at or _is_removed(folder):
                 _log.error("how the run ended cannot be written: %s; it was %s", error, order)
                 return
             _log.warning("the verdict cannot be written for now: %s", error)
             time.sleep(_PAUSE_S)
+
+
+def _is_removed(folder: RunFolder) -> bool:
+    """Whether there is no such folder; one that cannot be read may come back."""
+    try:
+        folder.root.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster, read_wish
 from relight.launcher.keeper import EXIT_CRASHED, LIVES
-from relight.launcher.last_life import leave
+from relight.launcher.last_life import leave, newest_commit
+from relight.launcher.run_folder_away import RunFolderAway, once_there
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.run_folder import RunFolder
@@ -85,6 +89,31 @@ def test_a_run_of_which_no_supervisor_could_begin_stops(run_config: RunConfig) -
     verdict = read_verdict(RunFolder(run_config.run_dir))
     assert verdict is not None
     assert (verdict.state, verdict.cause) == ("STOPPED", "supervisor")
+
+
+@pytest.mark.parametrize("how", ["absent", "unreadable"])
+def test_a_run_folder_that_is_away_is_waited_for(
+    how: str, tmp_path: Path, run_config: RunConfig
+) -> None:
+    folder = RunFolder(run_config.run_dir)
+    journal = JournalWriter(folder.journal("local-1.0"))
+    journal.write([Entry(1.0, "event", "CheckpointCommitted", {"step": 40})])
+    journal.close()
+    away = folder.root.rename(tmp_path / "away")
+    if how == "unreadable":
+        folder.root.symlink_to(folder.root)  # ELOOP, also for root
+
+    def comes_back(_: float) -> None:
+        folder.root.unlink(missing_ok=True)
+        away.rename(folder.root)
+
+    root, look = folder.root, partial(newest_commit, run_config)
+    assert once_there(root, look, sleep=comes_back) == 40
+
+
+def test_a_run_folder_that_stays_away_ends_the_wait(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderAway, match="submit the job again"):
+        once_there(tmp_path / "none", int, limit_s=0.0)
 
 
 def test_a_signal_that_comes_before_anybody_listens_waits() -> None:

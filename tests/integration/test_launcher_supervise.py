@@ -37,5 +37,6 @@ def test_only_what_may_pass_is_tried_again(
     monkeypatch.setattr(supervise, "cluster_of", nullcontext)
     monkeypatch.setattr(supervise, "keep", first_life)
     monkeypatch.setattr(supervise, "supervise", fail)
-    assert supervise.main(["run"]) == code
+    run_config.run_dir.mkdir()
+    assert supervise.main([str(run_config.run_dir)]) == code
     assert capsys.readouterr().err == f"relight: {error}\n"
