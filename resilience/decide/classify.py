@@ -17,9 +17,11 @@ _FULL: Final[Mapping[int | None, tuple[FaultCause, str]]] = {
     errno.ENOSPC: (FaultCause.DISK_FULL, "make room, then submit again"),
     errno.EDQUOT: (FaultCause.QUOTA, "remove files or ask for a larger quota, then submit again"),
 }
-# A file system that is away for a while.
+# A file system that is away for a while: not mounted, or without its server, it may refuse.
 _OUTAGE: Final = frozenset(
     {
+        errno.ENOENT,
+        errno.EACCES,
         errno.EIO,
         errno.ESTALE,
         errno.ENOTCONN,

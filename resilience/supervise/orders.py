@@ -185,7 +185,8 @@ class Orders:
 
     async def _await_storage(self, order: AwaitStorage) -> None:
         begun = time.monotonic()
-        question = storage_probe.Question(self._config.checkpoint.directory)
+        logs = self._folder.attempt(self._allocation.attempt)
+        question = storage_probe.Question(self._config.checkpoint.directory, logs)
         while True:
             fault = await question.ask()
             waited_s = time.monotonic() - begun
@@ -195,7 +196,7 @@ class Orders:
             if waited_s > order.limit_s:
                 self._emit(StorageSilent(waited_s=waited_s, detail=fault))
                 return
-            _log.warning("waiting for the checkpoint directory: %s", fault)
+            _log.warning("waiting for the file system: %s", fault)
             await asyncio.sleep(_STORAGE_PAUSE_S)
 
     async def _probe(self, order: ProbeNodes) -> None:

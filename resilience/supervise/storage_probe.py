@@ -1,4 +1,4 @@
-"""Whether the place of the checkpoints works: asked by a process that may hang for us.
+"""Whether the places that a run writes to work: asked by a process that may hang for us.
 
 Whoever touches a file system that is away may wait in the kernel until it is back, and cannot be
 killed. Such a process is left to its fate, and is the only one.
@@ -22,12 +22,12 @@ _WORD: Final = b"relight"
 class Question:
     """Asked again and again; while a process of an earlier time hangs no other one is sent."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, *directories: Path) -> None:
+        self._directories = directories
         self._process: asyncio.subprocess.Process | None = None
 
     async def ask(self) -> str | None:
-        """Why it does not work; None when it does."""
+        """Why one of them does not work; None when all do."""
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), LIMIT_S)
@@ -37,7 +37,7 @@ class Question:
             sys.executable,
             "-m",
             "relight.resilience.supervise.storage_probe",
-            str(self._directory),
+            *map(str, self._directories),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -61,7 +61,7 @@ def probe(directory: Path) -> None:
     Raises:
         OSError: that did not work.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(exist_ok=True)  # without parents: they are there unless they are not mounted
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".probe-") as file:
         file.write(_WORD)
         file.flush()
@@ -72,6 +72,7 @@ def probe(directory: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        probe(Path(sys.argv[1]))
+        for argument in sys.argv[1:]:
+            probe(Path(argument))
     except OSError as error:
         sys.exit(str(error))

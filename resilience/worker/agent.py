@@ -47,6 +47,7 @@ SILENCE_LIMIT_S: Final = 30.0
 PAUSED_S: Final = 5.0
 # At its exit a program may wait for ranks that still work: MPI_Finalize is a collective.
 EXIT_PATIENCE_S: Final = 2.0
+TOKEN_PATIENCE_S: Final = 30.0  # half of the time that the supervisor waits for us
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
@@ -322,13 +323,25 @@ def _listen_to_signals() -> None:
         signal.signal(number_, lambda *_: None)
 
 
+def _token(path: Path) -> str:
+    """The word that the supervisor knows us by; the run folder may be away for a moment."""
+    give_up_at = time.monotonic() + TOKEN_PATIENCE_S
+    while True:
+        try:
+            return path.read_text().strip()
+        except OSError:
+            if time.monotonic() > give_up_at:
+                raise
+        time.sleep(SHORT_S)
+
+
 def main() -> int:
     _listen_to_signals()
     task, local_task, node = identity()
     host, _, port = os.environ["RELIGHT_CHANNEL"].rpartition(":")
     hello = {
         "type": "hello",
-        "token": Path(os.environ["RELIGHT_TOKEN_FILE"]).read_text().strip(),
+        "token": _token(Path(os.environ["RELIGHT_TOKEN_FILE"])),
         "step": os.environ["RELIGHT_STEP"],
         "task": task,
         "local_task": local_task,

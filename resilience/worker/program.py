@@ -74,6 +74,7 @@ class Program:
         self._heir: int | None = None
         self.env = env  # without the secrets
         self._oom_kills = oom_kills()
+        self._unwritten: list[str] = []  # what belongs into a log that is away
         self._process: subprocess.Popen[bytes] | None = None
         try:
             whole_env = {**env, **read_secrets(secret_files)}
@@ -156,24 +157,26 @@ class Program:
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
             "stopped": self._ended_by_us,
-            "tail": tail(self._log or _STDERR),
+            "tail": [*tail(self._log or _STDERR), *self._unwritten],
             "max_rss_bytes": max_rss_bytes,
         }
 
     def _complain(self, line: str) -> None:
         """In its log, where people and the table of causes look for it."""
-        if self._log is not None:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-        with (self._log or _STDERR).open("a") as output:
-            output.write(line)
+        try:
+            if self._log is not None:
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+            with (self._log or _STDERR).open("a") as output:
+                output.write(line)
+        except OSError as error:
+            self._unwritten += [line.strip(), _away(error)]
 
     def _note_lack_of_memory(self, max_rss_bytes: int) -> None:
-        """The kernel's reason, where people and the table of causes look for it."""
-        with (self._log or _STDERR).open("ab") as output:
-            output.write(
-                b"\nrelight: oom_kill: the kernel ended a process of this rank for lack of memory; "
-                b"the program itself held at most %.1f GiB\n" % (max_rss_bytes / 1024**3)
-            )
+        """The kernel's reason."""
+        self._complain(
+            "\nrelight: oom_kill: the kernel ended a process of this rank for lack of memory; "
+            f"the program itself held at most {max_rss_bytes / 1024**3:.1f} GiB\n"
+        )
 
 
 def _started(
@@ -233,10 +236,18 @@ def _reap_orphans(ours: Collection[int | None]) -> None:
 
 def tail(log: Path) -> list[str]:
     """The last lines that a program wrote; none when that was no file."""
-    if not log.is_file():
-        return []
-    with log.open("rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - _TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
+    try:
+        if not log.is_file():
+            return []
+        with log.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as error:  # how the program ended is told all the same
+        return [_away(error)]
     return lines[-_TAIL_LINES:]
+
+
+def _away(error: OSError) -> str:
+    """The words that a rule of the table of causes knows."""
+    return f"relight: the run folder is away: {error}"

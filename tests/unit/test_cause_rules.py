@@ -118,6 +118,12 @@ RECORDED: list[tuple[str, int | str, str]] = [
     ("terminated", "SIGTERM", ""),
     ("command-line", 2, "train.py: error: unrecognized arguments: --epohcs 3"),
     ("command-line", 2, "Usage: train.py [OPTIONS]\nError: No such option: --epohcs"),
+    (
+        "filesystem",
+        127,
+        "relight: cannot start python: [Errno 13] Permission denied: '/home/a/run/0.log'\n"
+        "relight: the run folder is away: [Errno 13] Permission denied: '/home/a/run/0.log'",
+    ),
     ("cannot-start", 127, "relight: cannot start trian.sh: [Errno 2] No such file or directory"),
     ("cannot-start", 127, "/bin/bash: line 1: pyhton: command not found"),
     ("python-error", 1, TRACEBACK + "ModuleNotFoundError: No module named 'tranformers'"),

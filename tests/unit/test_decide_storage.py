@@ -110,7 +110,7 @@ def test_a_run_whose_last_state_has_no_room_is_not_complete(
 
 
 def test_a_run_whose_last_state_was_not_saved_for_another_reason_is_tried_again() -> None:
-    state, _ = tell([*RUNNING, failed(errno.EACCES), *done(), RanksStopped(generation=1)])
+    state, _ = tell([*RUNNING, failed(errno.EFBIG), *done(), RanksStopped(generation=1)])
     assert (state.phase, state.generation, state.failures) == (Phase.STARTING, 2, 1)
     _, actions = tell([started(2), *done(2)], state)
     end = only(actions)
@@ -129,12 +129,15 @@ def test_an_outage_is_waited_out_and_costs_no_failure() -> None:
     assert (state.failures, state.idle_restarts) == (0, 1)
 
 
-def test_an_outage_at_the_start_is_waited_out_too() -> None:
-    away = StartFailed(generation=1, missing=(), detail="no directory", errno=errno.ESTALE)
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOENT, errno.EACCES])
+def test_an_outage_at_the_start_is_waited_out_too(number: int) -> None:
+    away = StartFailed(generation=1, missing=(), detail="no directory", errno=number)
     state, actions = tell([BEGIN, away])
     assert isinstance(only(actions), StopRanks)
-    _, actions = tell([RanksStopped(generation=1)], state)
+    state, actions = tell([RanksStopped(generation=1)], state)
     assert isinstance(only(actions), AwaitStorage)
+    state, _ = tell([BACK], state)
+    assert (state.failures, state.generation) == (0, 2)
 
 
 def test_an_outage_that_lasts_gives_the_nodes_back() -> None:
