@@ -15,6 +15,7 @@ from pathlib import Path
 
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
+from relight.resilience.supervise.container import program_of
 from relight.resilience.worker.secret_files import read_secrets
 
 from .spec import JobSpec
@@ -42,7 +43,9 @@ def run_one_rank(spec: JobSpec, config: RunConfig) -> int:
         try:
             env = debug_environment(config, Path(checkpoints), os.environ)
             program = subprocess.Popen(
-                debug_command(spec.setup, config.command), cwd=config.working_dir, env=env
+                debug_command(spec.setup, program_of(config, config.command)),
+                cwd=config.working_dir,
+                env=env,
             )
         except (OSError, ValueError) as error:
             raise UsageError(f"the program cannot be started: {error}") from error

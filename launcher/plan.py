@@ -5,16 +5,24 @@ A plan prints as the script that will be sent, and sending it is all that is lef
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
-from relight.resilience.config import CheckpointConfig, HealthConfig, RestartConfig, RunConfig
+from relight.errors import UsageError
+from relight.resilience.config import (
+    CheckpointConfig,
+    ContainerConfig,
+    HealthConfig,
+    RestartConfig,
+    RunConfig,
+)
 from relight.resilience.run_folder import RunFolder
 from relight.storage.retention import Best, Keep
 
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
-from .spec import CheckSetting, JobSpec, KeepRules
+from .spec import CheckSetting, Container, JobSpec, KeepRules
 from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
 
@@ -57,13 +65,17 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         spec.restart,
         spec.health,
     )
+    working_dir = _working_dir(spec, submitter, run_dir)
+    directory = _absolute(checkpoint.directory, here) or run_dir / "checkpoints"
+    if spec.container is not None:
+        _check_mountable(run_dir, directory, working_dir)
     return RunConfig(
         run_id=submitter.run_id,
         name=spec.name,
         run_dir=run_dir,
         command=tuple(spec.command),
         resume=tuple(spec.resume or ()),
-        working_dir=_working_dir(spec, submitter, run_dir),
+        working_dir=working_dir,
         nodes=resources.most_nodes,
         min_nodes=resources.least_nodes,
         spares=resources.spares,
@@ -71,12 +83,13 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         cpus_per_task=resources.cpus_per_task,
         gpus_per_node=resources.gpus_per_node,
         mpi=spec.mpi,
+        container=_container(spec.container, here),
         env=dict(spec.env),
         secret_files={
             name: str(_absolute(secret.file, here)) for name, secret in spec.secrets.items()
         },
         checkpoint=CheckpointConfig(
-            directory=_absolute(checkpoint.directory, here) or run_dir / "checkpoints",
+            directory=directory,
             interval=checkpoint.interval,
             keep=_keep(checkpoint.keep),
             drill=checkpoint.drill,
@@ -125,6 +138,27 @@ def _keep(keep: KeepRules) -> Keep:
         every_s=seconds,
         best=None if best is None else Best(metric=best.metric, mode=best.mode, n=best.n),
     )
+
+
+def _container(container: Container | None, here: Path) -> ContainerConfig | None:
+    if container is None:
+        return None
+    image = container.image
+    if re.match(r"[./~]", image):
+        image = str(_absolute(image, here))
+    elif container.runtime == "apptainer" and "://" not in image:
+        image = str(here / image)
+    mounts = tuple(re.sub(r"^~(?=[/:]|$)", str(Path.home()), mount) for mount in container.mounts)
+    return ContainerConfig(image=image, runtime=container.runtime, mounts=mounts)
+
+
+def _check_mountable(*folders: Path) -> None:
+    for folder in folders:
+        if re.search("[:,]", str(folder)):
+            raise UsageError(
+                f"container: {folder} cannot be mounted, because of the ':' or ',' in its name; "
+                "choose another run_dir, checkpoint.directory or working_dir"
+            )
 
 
 def _working_dir(spec: JobSpec, submitter: Submitter, run_dir: Path) -> Path:

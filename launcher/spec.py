@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from relight.resilience.config import OnDegrade, OnUnknown, RestartMode
+from relight.resilience.config import ContainerRuntime, OnDegrade, OnUnknown, RestartMode
 from relight.resilience.messages import PASSED_ON
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
@@ -175,6 +175,12 @@ def _one_line(value: object) -> str:
     if not text or not text.isprintable():
         raise ValueError(f"{text!r} must be one line of printable text")
     return text
+
+
+def _mount(value: str) -> str:
+    if "," in value or not re.fullmatch(r"[/~][^:]*(:/[^:]*(:[a-z+]+)?)?", value):
+        raise ValueError(f"{value!r} is no mount; write /source, /source:/target or ...:ro")
+    return value
 
 
 _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
@@ -333,6 +339,14 @@ class Health(_Section):
     xid_table: Line | None = None
 
 
+class Container(_Section):
+    """An image that ranks run in, and what it sees of the nodes beside the run's own folders."""
+
+    image: Line
+    runtime: ContainerRuntime = "apptainer"
+    mounts: list[Annotated[Line, AfterValidator(_mount)]] = []
+
+
 class SecretFile(_Section):
     """A file whose content a variable gets when ranks start; it is read nowhere else."""
 
@@ -356,6 +370,7 @@ class JobSpec(_Section):
     env: Annotated[dict[Variable, Word], AfterValidator(check_env)] = {}
     secrets: dict[Variable, SecretFile] = {}
     mpi: Line | None = None
+    container: Container | None = None
     checkpoint: Checkpoint = Checkpoint()
     restart: RestartRules = RestartRules()
     health: Health = Health()

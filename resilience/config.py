@@ -21,6 +21,7 @@ OnUnknown = Literal["warn", "fail"]
 OnDegrade = Literal["move", "warn"]
 # "ranks": one process per task, each under an agent. "script": the batch script itself, once.
 ProgramKind = Literal["ranks", "script"]
+ContainerRuntime = Literal["apptainer", "pyxis"]
 
 
 class ConfigDamaged(RelightError):
@@ -84,6 +85,15 @@ class HealthConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerConfig:
+    """Where ranks find their programs. ``mounts``: ``source`` or ``source:target[:flags]``."""
+
+    image: str
+    runtime: ContainerRuntime = "apptainer"
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """One run, as its supervisors see it.
 
@@ -112,6 +122,7 @@ class RunConfig:
     cpus_per_task: int = 1
     gpus_per_node: int = 0
     mpi: str | None = None
+    container: ContainerConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     without_env: tuple[str, ...] = ()
     secret_files: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +168,7 @@ class RunConfig:
             values["without_env"] = _texts(values.get("without_env", []))
             values |= {name: _texts(values.get(name, [])) for name in ("after", "resume")}
             command = values.pop("command")
+            values["container"] = _container(values.get("container"))
             return cls(
                 run_dir=Path(str(values.pop("run_dir"))),
                 working_dir=Path(str(values.pop("working_dir"))),
@@ -176,6 +188,14 @@ def _keep(values: Mapping[str, object]) -> Keep:
     best = values["best"]
     found = None if best is None else Best(**_mapping(best))  # type: ignore[arg-type]
     return Keep(**{**values, "best": found})  # type: ignore[arg-type]
+
+
+def _container(values: object) -> ContainerConfig | None:
+    if values is None:
+        return None
+    found = dict(_mapping(values))
+    mounts = _texts(found.pop("mounts"))
+    return ContainerConfig(mounts=mounts, **found)  # type: ignore[arg-type]
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -64,7 +64,9 @@ def _debug(spec: Path, sets: tuple[str, ...]) -> int:
     if asked.spec.sweep is not None:
         raise UsageError(f"{spec}: sweep: one rank has no arrays; --set gives one point")
     asked_here = replace(asked.submitter, tree=None)  # of the work tree itself, not of a copy
-    return run_one_rank(asked.spec, run_config(asked.spec, asked_here))
+    config = run_config(asked.spec, asked_here)
+    check_place(replace(config, mpi=None), None)  # a single rank needs nobody to connect it
+    return run_one_rank(asked.spec, config)
 
 
 def _where(held: HeldAllocation | None) -> str:
@@ -82,6 +84,11 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
             f"the allocation {held.job_id} has {len(held.nodes)} nodes, and the job needs "
             f"{config.nodes_needed}; --set resources.nodes=N asks for fewer, `relight submit` "
             "gets an allocation of its own"
+        )
+    if held is None and config.container is not None and config.container.runtime == "pyxis":
+        raise UsageError(
+            "container.runtime: pyxis is a part of Slurm's srun; `relight submit` runs it there, "
+            "`relight run` inside of salloc, and apptainer runs anywhere"
         )
     if held is None and config.mpi is not None and config.world_size > 1:
         raise UsageError(

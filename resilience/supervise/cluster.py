@@ -80,6 +80,7 @@ class StepRequest:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     mpi: str | None = None
+    options: tuple[str, ...] = ()  # more of srun's; no other cluster knows them
     output: Path | None = None  # what the step's own processes print; None: thrown away
 
 

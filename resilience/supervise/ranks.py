@@ -21,7 +21,7 @@ from ..run_folder import RunFolder
 from ..worker.beats import VARIABLE as BEAT_VARIABLE
 from ..worker.beats import beat_of_world
 from ..worker.program import tail
-from . import processes, script
+from . import container, processes, script
 from .channel import AgentLine, Channel
 from .cluster import Allocation, Cluster, StepRequest
 from .own_saves import command_of
@@ -171,14 +171,16 @@ class Ranks:
             command = script.agent_command(self._allocation, self._port, env)
             self._process = await processes.start_beside(command)
             return
+        python = container.interpreter(self._config, sys.executable)
         request = StepRequest(
             name="ranks",
             nodes=nodes,
             tasks_per_node=self._config.tasks_per_node,
             cpus_per_task=self._config.cpus_per_task,
-            argv=(sys.executable, "-m", "relight.resilience.worker.agent"),
+            argv=(python, "-m", "relight.resilience.worker.agent"),
             env=env,
             mpi=self._config.mpi,
+            options=container.step_options(self._config),
             output=self._step_log,
         )
         command = await asyncio.to_thread(self._cluster.step_command, request)
@@ -243,6 +245,7 @@ class Ranks:
             self.tell(script.start_order(self._config, argv, attempt, generation))
             return
         restart = self._config.restart
+        warm = restart.warm and self._config.mpi is None and self._config.container is None
         for task, line in sorted(self._channel.lines.items()):
             log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, task)
             self._alive[task] = line.node
@@ -250,13 +253,13 @@ class Ranks:
                 {
                     "type": "start",
                     "generation": rendezvous.generation,
-                    "argv": list(argv),
+                    "argv": list(container.program_of(self._config, argv)),
                     "cwd": str(self._config.working_dir),
                     "env": rendezvous.environment(self._config, task),
                     "secret_files": dict(self._config.secret_files),
                     "log": str(log),
                     "watched": restart.silence_s is not None or restart.idle_s is not None,
-                    "warm": restart.warm and self._config.mpi is None,
+                    "warm": warm,
                 }
             )
 

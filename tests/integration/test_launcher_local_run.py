@@ -69,8 +69,31 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert interval["save_s"] > 0
 
 
-def test_term_saves_and_resume_goes_on(home: Path, spec: Path) -> None:
-    run = Run(home, str(spec))
+# As apptainer does, it stays while the command runs.
+APPTAINER = """\
+#!/bin/bash
+[ "$1" = exec ] || exit 9
+shift
+while [[ $1 == --* ]]; do
+    [[ $1 == --pwd=* ]] && cd "${1#--pwd=}"
+    shift
+done
+echo "inside ${1##*/}"
+shift
+"$@"
+exit $?
+"""
+
+
+def test_in_a_container_term_saves_and_resume_goes_on(
+    home: Path, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "bin" / "apptainer"
+    runtime.parent.mkdir()
+    runtime.write_text(APPTAINER)
+    runtime.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{runtime.parent}:{os.environ['PATH']}")
+    run = Run(home, str(spec), "--set", "container.image=train.sif")
     run.wait_for_checkpoint()
     run.process.send_signal(signal.SIGTERM)
     assert run.end()[0] == 75
@@ -80,7 +103,9 @@ def test_term_saves_and_resume_goes_on(home: Path, spec: Path) -> None:
     code, records = Run(home, "--resume", run.folder.name).end()
     assert code == 0
     assert {record["attempt"] for record in records} == {f"local-{run.folder.name[2:]}.1"}
-    assert run.relight("logs", run.folder.name).count(DIGEST) == 2
+    logs = run.relight("logs", run.folder.name)
+    assert logs.count(DIGEST) == 2
+    assert logs.count("inside train.sif") == 4, "two ranks, twice"
 
 
 def test_interrupt_cancels(home: Path, spec: Path) -> None:

@@ -92,7 +92,9 @@ env: {HF_TOKEN: x}
         ("command: a\nrestart: {walltime: 99999999-00:00:00}", 2, "more than 24855d"),
         ("command: a\nresources: {partition: ''}", 2, "one line"),
         ('command: a\nresources: {partition: "a\\nb"}', 2, "one line"),
-        ("command: a\ncontainer: {image: x}", 2, "unknown key 'container'"),
+        ("command: a\ncontainer: {}", 2, "container.image is missing"),
+        ("command: a\ncontainer: {image: x, mounts: ['/a,/b']}", 2, "no mount"),
+        ("command: a\ncontainer: {image: x, mounts: [data]}", 2, "no mount"),
         (
             "command: a\nresources: {task_per_node: 2}",
             2,

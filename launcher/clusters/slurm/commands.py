@@ -138,6 +138,7 @@ def step(request: StepRequest, hostfile: Path | None) -> Argv:
         "--unbuffered",
         f"--mpi={request.mpi or 'none'}",
         f"--output={output}",
+        *request.options,
         "--",
         *request.argv,
     )
