@@ -14,6 +14,7 @@ from relight.resilience.config import (
     CheckpointConfig,
     ContainerConfig,
     HealthConfig,
+    NotifyConfig,
     RestartConfig,
     RunConfig,
 )
@@ -22,7 +23,8 @@ from relight.storage.retention import Best, Keep
 
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
-from .spec import CheckSetting, Container, JobSpec, KeepRules
+from .spec import Container, JobSpec, KeepRules, Notify, SecretFile
+from .spec_values import CheckSetting
 from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
 
@@ -126,6 +128,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             mounts=tuple(health.mounts),
             xid_table=_path_text(_absolute(health.xid_table, here)),
         ),
+        notify=_notify(spec.notify, here),
     )
 
 
@@ -150,6 +153,18 @@ def _container(container: Container | None, here: Path) -> ContainerConfig | Non
         image = str(here / image)
     mounts = tuple(re.sub(r"^~(?=[/:]|$)", str(Path.home()), mount) for mount in container.mounts)
     return ContainerConfig(image=image, runtime=container.runtime, mounts=mounts)
+
+
+def _notify(notify: Notify | None, here: Path) -> NotifyConfig | None:
+    if notify is None:
+        return None
+    hook = notify.webhook
+    return NotifyConfig(
+        on=tuple(notify.on),
+        webhook=hook if isinstance(hook, str) else None,
+        webhook_file=str(_absolute(hook.file, here)) if isinstance(hook, SecretFile) else None,
+        command=tuple(notify.command or ()),
+    )
 
 
 def _check_mountable(*folders: Path) -> None:

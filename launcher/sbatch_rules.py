@@ -18,7 +18,16 @@ from .variables import substitute
 from .yaml_lines import Path, YamlFault, read_yaml
 
 # sbatch's options say the rest of a spec, or it has no meaning for a script.
-_ALLOWED: Final = ("checkpoint", "env", "health", "restart", "resume", "run_dir", "secrets")
+_ALLOWED: Final = (
+    "checkpoint",
+    "env",
+    "health",
+    "notify",
+    "restart",
+    "resume",
+    "run_dir",
+    "secrets",
+)
 _OF_CHECKPOINT: Final = ("done", "lead", "signal")  # the rest is for those who let us save
 
 

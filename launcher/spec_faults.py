@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from relight.errors import UsageError
 
 from .layers import Place
-from .spec import NAME, VARIABLE, JobSpec
+from .spec import JobSpec
 from .spec_checks import NamedFaults
+from .spec_values import NAME, VARIABLE
 from .yaml_lines import Path
 
 if TYPE_CHECKING:

@@ -112,6 +112,11 @@ def _checkpoint_drilled(data: Data) -> str:
     return f"checkpoint {data.get('step')} was read again and is whole"
 
 
+def _notified(data: Data) -> str:
+    failure = data.get("failure")
+    return f"notify by {data.get('by')}: {f'nobody was told: {failure}' if failure else 'done'}"
+
+
 _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "AttemptStarted": _attempt_started,
     "PreflightFinished": _preflight_finished,
@@ -139,5 +144,6 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "StorageSilent": lambda d: f"the checkpoint directory does not work: {d.get('detail')}",
     "ExcludeNode": lambda d: f"{d.get('node')} is avoided from now on: {d.get('reason')}",
     "RequestAllocation": lambda d: f"asking for new nodes: {d.get('reason')}",
+    "Notified": _notified,
     "Finish": _finish,
 }

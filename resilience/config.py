@@ -21,6 +21,8 @@ OnUnknown = Literal["warn", "fail"]
 OnDegrade = Literal["move", "warn"]
 # "ranks": one process per task, each under an agent. "script": the batch script itself, once.
 ProgramKind = Literal["ranks", "script"]
+# When people are told: of how an attempt, or the run, has ended.
+Occasion = Literal["finished", "failed", "cancelled", "restarted", "interrupted"]
 ContainerRuntime = Literal["apptainer", "pyxis"]
 
 
@@ -94,6 +96,16 @@ class ContainerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyConfig:
+    """Who is told of what. The address of a webhook may stand in a file, as a secret does."""
+
+    on: tuple[Occasion, ...]
+    webhook: str | None = None
+    webhook_file: str | None = None
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """One run, as its supervisors see it.
 
@@ -129,6 +141,7 @@ class RunConfig:
     checkpoint: CheckpointConfig
     restart: RestartConfig = field(default_factory=RestartConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
+    notify: NotifyConfig | None = None
 
     @property
     def world_size(self) -> int:
@@ -168,6 +181,7 @@ class RunConfig:
             values["without_env"] = _texts(values.get("without_env", []))
             values |= {name: _texts(values.get(name, [])) for name in ("after", "resume")}
             command = values.pop("command")
+            values["notify"] = _notify(values.get("notify"))
             values["container"] = _container(values.get("container"))
             return cls(
                 run_dir=Path(str(values.pop("run_dir"))),
@@ -188,6 +202,14 @@ def _keep(values: Mapping[str, object]) -> Keep:
     best = values["best"]
     found = None if best is None else Best(**_mapping(best))  # type: ignore[arg-type]
     return Keep(**{**values, "best": found})  # type: ignore[arg-type]
+
+
+def _notify(values: object) -> NotifyConfig | None:
+    if values is None:
+        return None
+    found = dict(_mapping(values))
+    found |= {name: _texts(found[name]) for name in ("on", "command")}
+    return NotifyConfig(**found)  # type: ignore[arg-type]
 
 
 def _container(values: object) -> ContainerConfig | None:

@@ -278,6 +278,14 @@ class Superseded:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notified:
+    """People were told of the end, ``by`` webhook or command; ``failure`` is empty if it worked."""
+
+    by: str
+    failure: str = ""
+
+
 Event = (
     AttemptStarted
     | PreflightFinished
@@ -305,4 +313,5 @@ Event = (
     | AllocationArranged
     | AllocationRefused
     | Superseded
+    | Notified
 )

@@ -35,6 +35,7 @@ from .events import (
     NodesProbed,
     NodesRejected,
     NodesWatched,
+    Notified,
     PreflightFinished,
     RankExited,
     RankLost,
@@ -125,7 +126,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return exclude(state, event.bad, USER)
         case NodeDegraded():
             return node_degraded(state, event, policy, now)
-        case NodesWatched() | NodesExamined():
+        case NodesWatched() | NodesExamined() | Notified():
             return state, ()  # only for people
         case StopRequested():
             return stop_requested(state, event, policy, now)

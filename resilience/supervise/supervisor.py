@@ -43,6 +43,7 @@ from .last_word import keep_room, leave_verdict
 from .look import Look
 from .lookout import Lookout
 from .marks import Marks, read_marks
+from .notify import notify
 from .orders import Orders
 from .pace import Pace
 from .ranks import Ranks
@@ -294,7 +295,10 @@ class Supervisor:
         await asyncio.to_thread(leave_verdict, self._folder, order)
         await self._orders.answered()
         await self._handle(self._waiting())  # nothing follows but that a successor is taken back
-        await self._handle(await self._watch.after(order, self._state))
+        reached = min(self._saves.steps.values(), default=None)
+        told = await notify(self._config, order, reached, self._left_s())
+        seen = await self._watch.after(order, self._state)
+        await self._handle([*told, *seen])
         await self._show()
 
     # Ranks' words

@@ -108,12 +108,17 @@ def test_in_a_container_term_saves_and_resume_goes_on(
     assert logs.count("inside train.sif") == 4, "two ranks, twice"
 
 
-def test_interrupt_cancels(home: Path, spec: Path) -> None:
-    run = Run(home, str(spec))
+def test_interrupt_cancels_and_people_are_told(home: Path, spec: Path, tmp_path: Path) -> None:
+    file = tmp_path / "message"
+    notify = f"notify={{command: [cp, /dev/stdin, {file}], on: [cancelled]}}"
+    run = Run(home, str(spec), "--set", notify)
     run.wait_for_checkpoint()
     run.process.send_signal(signal.SIGINT)
     assert run.end()[0] == 1
     assert run.status()["state"] == "CANCELLED"
+    message = json.loads(file.read_text())
+    assert (message["run_id"], message["state"]) == (run.folder.name, "CANCELLED")
+    assert "notify by command: done" in run.relight("history", run.folder.name)
 
 
 def test_interrupt_while_setup_runs_ends_it_at_once(home: Path, tmp_path: Path) -> None:

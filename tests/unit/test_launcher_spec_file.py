@@ -92,6 +92,8 @@ env: {HF_TOKEN: x}
         ("command: a\nrestart: {walltime: 99999999-00:00:00}", 2, "more than 24855d"),
         ("command: a\nresources: {partition: ''}", 2, "one line"),
         ('command: a\nresources: {partition: "a\\nb"}', 2, "one line"),
+        ("command: a\nnotify: {on: [failed]}", 2, "nobody is told"),
+        ("command: a\nnotify: {webhook: hooks.org}", 2, "no address"),
         ("command: a\ncontainer: {}", 2, "container.image is missing"),
         ("command: a\ncontainer: {image: x, mounts: ['/a,/b']}", 2, "no mount"),
         ("command: a\ncontainer: {image: x, mounts: [data]}", 2, "no mount"),
