@@ -220,6 +220,8 @@ def _sbatch_options(
         values["mem"] = slurm_memory(resources.memory)
     if resources.time is not None:
         values["time"] = slurm_time(resources.time)
+    if resources.time_min is not None:
+        values["time-min"] = slurm_time(resources.time_min)
     if resources.partition is not None:
         values["partition"] = resources.partition
     if config.restart.mode != "never":

@@ -87,7 +87,19 @@ class Resources(_Section):
     gpus_per_node: CountOrNone = 0
     memory: Bytes | None = None
     time: Seconds | None = None
+    time_min: Seconds | None = None
     partition: Line | None = None
+
+    @property
+    def least_time_s(self) -> float | None:
+        """How short Slurm may make an attempt."""
+        return self.time if self.time_min is None else self.time_min
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Resources:
+        if self.time_min is not None and (self.time is None or self.time_min > self.time):
+            raise ValueError("time_min needs a time that is as long or longer")
+        return self
 
     @property
     def most_nodes(self) -> int:
@@ -237,7 +249,7 @@ class JobSpec(_Section):
         """How long before the time limit the run stops to save."""
         if self.checkpoint.lead is not None:
             return self.checkpoint.lead
-        limit_s = self.resources.time
+        limit_s = self.resources.least_time_s
         return DEFAULT_LEAD_S if limit_s is None else min(DEFAULT_LEAD_S, limit_s / 4)
 
     @model_validator(mode="after")
@@ -245,10 +257,10 @@ class JobSpec(_Section):
         if self.after and any(name.lstrip("-") == "dependency" for name in self.sbatch):
             fault = "after: sbatch.dependency is given too; name its jobs here, or leave this out"
             raise NamedFaults([fault])
-        limit_s, lead_s = self.resources.time, self.checkpoint.lead
+        limit_s, lead_s = self.resources.least_time_s, self.checkpoint.lead
         if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:
             fault = (
-                f"checkpoint.lead: {lead_s:g} s is more than half of resources.time "
+                f"checkpoint.lead: {lead_s:g} s is more than half of the shortest attempt "
                 f"({limit_s:g} s), so the run would stop before it has done anything"
             )
             raise NamedFaults([fault])

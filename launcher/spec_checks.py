@@ -21,6 +21,7 @@ _OWN_OPTIONS: Final = {
     "gpus-per-node": "resources.gpus_per_node",
     "mem": "resources.memory",
     "time": "resources.time",
+    "time-min": "resources.time_min",
     "partition": "resources.partition",
     "signal": "checkpoint.lead",
     "chdir": "working_dir",

@@ -84,6 +84,12 @@ def test_a_local_script_has_no_sbatch_lines() -> None:
     )
 
 
+def test_an_attempt_that_may_be_shorter_saves_in_time() -> None:
+    made = make("command: a\nresources: {time: 4:00:00, time_min: 2min}")
+    assert "#SBATCH --time-min=00:02:00" in made.script.splitlines()
+    assert made.config.checkpoint.lead_s == 30
+
+
 def test_never_means_that_slurm_does_not_requeue_either() -> None:
     script = make("command: a\nrestart: {mode: never}").script
     assert "#SBATCH --no-requeue" in script.splitlines()
