@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,10 +23,12 @@ from relight.resilience.supervise.cluster import (
     Command,
     NodeCondition,
     Restart,
+    RestartRefused,
     StepRequest,
     StopCause,
     StopNotice,
 )
+from relight.resilience.supervise.standing import write_whole
 
 JOB_ID: Final = "RELIGHT_LOCAL_JOB_ID"
 RESTART: Final = "RELIGHT_LOCAL_RESTART"
@@ -47,10 +49,20 @@ def wish_path(folder: RunFolder, attempt: str) -> Path:
     return folder.attempt(attempt) / "next.json"
 
 
-def read_wish(folder: RunFolder, attempt: str) -> tuple[str, ...]:
-    """The nodes that the attempt after ``attempt`` must avoid."""
-    path = wish_path(folder, attempt)
-    return tuple(json.loads(path.read_text())["exclude"]) if path.is_file() else ()
+def read_wishes(
+    folder: RunFolder, attempts: Sequence[str], complain: Callable[[str], object]
+) -> frozenset[str]:
+    """The nodes that whatever follows these attempts must avoid; a damaged wish is none."""
+    avoided: set[str] = set()
+    for attempt in attempts:
+        path = wish_path(folder, attempt)
+        try:
+            avoided.update(json.loads(path.read_text())["exclude"])
+        except FileNotFoundError:
+            continue  # it wished for nothing
+        except (ValueError, KeyError, TypeError) as error:
+            complain(f"{path} is damaged ({error}): the nodes that it named are not avoided")
+    return frozenset(avoided)
 
 
 @dataclass(slots=True)
@@ -117,8 +129,14 @@ class LocalCluster:
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         allocation = self.allocation()
         path = wish_path(RunFolder(self.config.run_dir), allocation.attempt)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"exclude": list(exclude)}))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, {"exclude": list(exclude)}, durable=True)
+        except OSError as error:
+            raise RestartRefused(
+                f"{path} cannot be written: {error.strerror}; when that is mended, "
+                f"`relight run --resume {self.config.run_id}` goes on"
+            ) from error
         return Restart("requeue", allocation.job_id)
 
     def withdraw(self, restart: Restart) -> None:

@@ -29,7 +29,7 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from ..watch import Watcher
 from .adoption import adopt_orphans, kill_adopted
-from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wish
+from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wishes
 
 if TYPE_CHECKING:
     from .slurm.held import HeldAllocation
@@ -154,7 +154,7 @@ class Front:
     def _next_env(self) -> dict[str, str]:
         job_id = f"local-{self.config.run_id.rpartition('-')[2]}"
         past = [path.stem for path in self.folder.journals.glob(f"{job_id}.*.jsonl")]
-        excluded = frozenset(node for attempt in past for node in read_wish(self.folder, attempt))
+        excluded = read_wishes(self.folder, past, self.watcher.say)
         wanted = self.config.nodes + self.config.spares
         if self.held is None:
             nodes, held = pretend_nodes(wanted, excluded), {}

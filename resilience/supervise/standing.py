@@ -55,7 +55,7 @@ class Verdict:
 def write_progress(folder: RunFolder, standing: Standing, now: float) -> None:
     """For watchers only: replaced whole, not synced; a disk that refuses is no reason to stop."""
     try:
-        _replace(folder.progress, {"time": now, **asdict(standing)}, durable=False)
+        write_whole(folder.progress, {"time": now, **asdict(standing)}, durable=False)
     except OSError as error:
         _log.warning("progress is not shown for now: %s", error)
 
@@ -70,7 +70,7 @@ def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:
         tail=order.tail,
         time=now,
     )
-    _replace(folder.verdict, asdict(verdict), durable=True)
+    write_whole(folder.verdict, asdict(verdict), durable=True)
 
 
 def read_verdict(folder: RunFolder) -> Verdict | None:
@@ -91,7 +91,8 @@ def read_verdict(folder: RunFolder) -> Verdict | None:
         ) from error
 
 
-def _replace(path: Path, content: Mapping[str, object], *, durable: bool) -> None:
+def write_whole(path: Path, content: Mapping[str, object], *, durable: bool) -> None:
+    """A file of JSON that is replaced whole, or stays as it was. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("w") as file:

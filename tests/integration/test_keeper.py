@@ -7,18 +7,27 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster, read_wish
+from relight.launcher.clusters.local import (
+    JOB_ID,
+    NODES,
+    RESTART,
+    LocalCluster,
+    read_wishes,
+    wish_path,
+)
 from relight.launcher.keeper import EXIT_CRASHED, LIVES
 from relight.launcher.last_life import leave, newest_commit
 from relight.launcher.run_folder_away import RunFolderAway, once_there
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise.cluster import RestartRefused
 from relight.resilience.supervise.journal import Entry, JournalWriter
 from relight.resilience.supervise.last_word import keep_room, leave_verdict
 from relight.resilience.supervise.standing import read_verdict
@@ -78,7 +87,7 @@ def test_an_attempt_whose_supervisors_came_to_nothing_goes_on_elsewhere(
     journal.write([Entry(1.0, "action", "ExcludeNode", {"node": "node1"})])
     journal.close()
     assert leave(run_config, cluster) == 75
-    assert read_wish(folder, "local-1.0") == ("node1",)
+    assert read_wishes(folder, ["local-1.0"], pytest.fail) == {"node1"}
     assert read_verdict(folder) is None
 
 
@@ -207,3 +216,28 @@ def test_a_full_disk_has_room_for_the_verdict(small_disk: Path) -> None:
     assert verdict.state == "COMPLETED"
     assert not folder.reserve.exists()
     assert not list(small_disk.glob(".verdict*")), "nothing half written stays"
+
+
+@pytest.mark.parametrize("small_disk", ["tmpfs"], indirect=True)  # ext4 keeps a block for itself
+def test_a_full_disk_has_no_room_for_a_next_attempt_and_says_so(
+    small_disk: Path, run_config: RunConfig
+) -> None:
+    env = {**os.environ, JOB_ID: "local-1", RESTART: "0", NODES: "node0"}
+    folder = RunFolder(small_disk)
+    folder.attempt("local-1.0").mkdir(parents=True)
+    with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    cluster = LocalCluster(replace(run_config, run_dir=small_disk), env)
+    with pytest.raises(RestartRefused, match=r"No space left .*relight run --resume lm-0a1b2c"):
+        cluster.new_allocation(("node0",), "requeue")
+    assert read_wishes(folder, ["local-1.0"], pytest.fail) == frozenset()
+
+
+def test_a_damaged_wish_is_none_and_is_named(tmp_path: Path) -> None:
+    folder, said = RunFolder(tmp_path), list[str]()
+    for attempt, content in (("1.0", ""), ("1.1", '{"exclude": ["node1"]}')):
+        folder.attempt(attempt).mkdir(parents=True)
+        wish_path(folder, attempt).write_text(content)
+    assert read_wishes(folder, ["1.0", "1.1", "1.2"], said.append) == {"node1"}
+    assert [str(wish_path(folder, "1.0")) in line for line in said] == [True]
