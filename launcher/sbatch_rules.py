@@ -8,7 +8,7 @@ from typing import Final
 from relight.resilience.config import RestartConfig, RunConfig
 
 from .launch_plan import Submitter
-from .layers import Layer, Place
+from .layers import Layer, Place, merged
 from .plan import run_config
 from .sbatch_script import Line
 from .spec_faults import Fault, SpecError
@@ -28,6 +28,7 @@ _ALLOWED: Final = (
     "run_dir",
     "secrets",
 )
+_DEFAULTS: Final = ("health", "notify")  # others would change what a script finds or means
 _OF_CHECKPOINT: Final = ("done", "lead", "signal")  # the rest is for those who let us save
 
 
@@ -37,9 +38,10 @@ def config_of_lines(
     restart: RestartConfig,
     submitter: Submitter,
     env: Mapping[str, str],
+    defaults: Sequence[Layer] = (),
 ) -> RunConfig:
-    """The configuration that ``lines`` ask for, with variables from ``env``; ``restart`` holds
-    where they do not speak of it.
+    """The configuration that ``lines`` ask for, with variables from ``env``; ``restart``, and what
+    ``defaults`` say of health and notices, hold where they do not speak of it.
 
     Raises:
         SpecError: something in them is wrong, or a file of ``secrets`` is not there.
@@ -60,9 +62,15 @@ def config_of_lines(
             faults.append(Fault(Place(source, line.number), str(fault)))
     if faults:
         raise SpecError(faults)
-    layer = substitute(Layer(value, places), env, submitter.run_id)
+    layer = merged([*map(_of_scripts, defaults), Layer(value, places)])
+    layer = substitute(layer, env, submitter.run_id)
     spec = build_spec(layer.value, layer.places, list(unread_secrets(layer)))
     return run_config(spec, submitter)
+
+
+def _of_scripts(defaults: Layer) -> Layer:
+    kept = {key: defaults.value[key] for key in _DEFAULTS if key in defaults.value}
+    return Layer(kept, defaults.places)
 
 
 def _known_keys(restart: RestartConfig) -> dict[str, object]:

@@ -17,6 +17,7 @@ from relight.resilience.config import RunConfig
 from ..avoidance import avoidance_of
 from ..clusters.slurm.client import SlurmMissing
 from ..clusters.slurm.sbatch import ask, send
+from ..defaults import default_files
 from ..launch_plan import Submitter, run_name
 from ..run_creation import new_run_folder, note_jobs, submitter, write_user_script
 from ..runs import submitted_job
@@ -131,11 +132,13 @@ def _config(
     options: Mapping[str, str | None], text: str, source: str, facts: Submitter
 ) -> RunConfig:
     lines = own_lines(text)
-    if not lines:
+    if not lines and not default_files():
         return default_config(options, facts)
     from ..sbatch_rules import config_of_lines
+    from ..spec_file import default_layers
 
-    return config_of_lines(lines, source, default_restart(options), facts, os.environ)
+    restart = default_restart(options)
+    return config_of_lines(lines, source, restart, facts, os.environ, default_layers())
 
 
 def _script_of(call: SbatchCall) -> tuple[str, str, str]:

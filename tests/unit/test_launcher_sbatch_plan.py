@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from relight.launcher.launch_plan import Submitter, run_name
+from relight.launcher.layers import Layer
 from relight.launcher.sbatch_options import parse_words
 from relight.launcher.sbatch_plan import (
     SbatchPlan,
@@ -108,6 +109,15 @@ def rules(*lines: str) -> RunConfig:
     numbered = [Line(number, line) for number, line in enumerate(lines, 2)]
     env = {"SCRATCH": "/scratch/me"}
     return config_of_lines(numbered, "job.sh", default_restart({}), FACTS, env)
+
+
+def test_defaults_of_the_site_hold_for_health_and_notices_alone() -> None:
+    site = {"health": {"site_command": "nhc", "on_unknown": "fail"}, "restart": {"failures": 3}}
+    lines = [Line(2, "health.on_unknown: warn")]
+    restart = default_restart({})
+    config = config_of_lines(lines, "job.sh", restart, FACTS, {}, [Layer(site, {})])
+    assert (config.health.site_command, config.health.on_unknown) == ("nhc", "warn")
+    assert config.restart.failures == 0
 
 
 def test_how_a_script_saves_and_resumes() -> None:
