@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from relight.resilience.decide.causes import way_on
 from relight.resilience.supervise.journal import Record
 
 Data = Mapping[str, object]
@@ -13,6 +14,8 @@ Data = Mapping[str, object]
 def sentence(record: Record) -> str | None:
     """What a record says; None for one that is only of interest to the machine."""
     tell = _SENTENCES.get(record.name)
+    if record.name == "RequestAllocation" and record.attempt.startswith("local-"):
+        return f"this attempt ends: {record.data.get('reason')}"  # there are no other nodes
     return None if tell is None else tell(record.data)
 
 
@@ -136,7 +139,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",
     "CheckpointDrilled": _checkpoint_drilled,
     "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",
-    "AllocationArranged": lambda d: f"goes on as job {d.get('job_id')} ({d.get('mode')})",
+    "AllocationArranged": lambda d: way_on(d.get("mode"), d.get("job_id")),
     "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",
     "StartRanks": lambda d: f"starting ranks: {d.get('reason')}",
     "AwaitStorage": lambda d: f"waiting for the checkpoint directory: {d.get('reason')}",

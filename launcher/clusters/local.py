@@ -65,6 +65,11 @@ def read_wishes(
     return frozenset(avoided)
 
 
+def told_path(folder: RunFolder) -> Path:
+    """Where the front says why the run shall stop and wait for a person; absent else."""
+    return folder.root / "TOLD_TO_WAIT"
+
+
 @dataclass(slots=True)
 class LocalCluster:
     """One attempt on this machine."""
@@ -115,6 +120,8 @@ class LocalCluster:
             return StopNotice(cause=StopCause.SIGNALLED, kill_at=None, evidence=evidence)
         evidence = f"the supervisor was sent {signal_name}"
         match signal_name:
+            case "SIGTERM" if (told := told_path(RunFolder(self.config.run_dir))).exists():
+                cause, evidence = StopCause.HELD, told.read_text()
             case "SIGTERM":
                 cause = StopCause.PREEMPTED
             case "SIGINT":
@@ -127,8 +134,8 @@ class LocalCluster:
         return dict.fromkeys(nodes, "up")
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
-        allocation = self.allocation()
-        path = wish_path(RunFolder(self.config.run_dir), allocation.attempt)
+        allocation, folder = self.allocation(), RunFolder(self.config.run_dir)
+        path = wish_path(folder, allocation.attempt)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, {"exclude": list(exclude)}, durable=True)
@@ -137,7 +144,8 @@ class LocalCluster:
                 f"{path} cannot be written: {error.strerror}; when that is mended, "
                 f"`relight run --resume {self.config.run_id}` goes on"
             ) from error
-        return Restart("requeue", allocation.job_id)
+        waits = folder.held.exists() or told_path(folder).exists()
+        return Restart("by hand" if waits else "here", allocation.job_id)
 
     def withdraw(self, restart: Restart) -> None:
         allocation = self.allocation()

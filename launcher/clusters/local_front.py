@@ -29,13 +29,15 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from ..watch import Watcher
 from .adoption import adopt_orphans, kill_adopted
-from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wishes
+from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wishes, told_path
 
 if TYPE_CHECKING:
     from .slurm.held import HeldAllocation
 
 _TICK_S: Final = 0.1
 _INTERRUPTED: Final = "relight run was interrupted (Ctrl-C)"
+_TERMINATED: Final = "relight run was sent SIGTERM"
+_HELD: Final = "relight hold was called"
 _LATE_S: Final = 15.0  # after the grace, for the supervisor to end by itself
 
 
@@ -96,6 +98,7 @@ class Front:
         """
         with _locked(self.folder) as lock, self._signals(), self.watcher:
             self.folder.held.unlink(missing_ok=True)  # --resume releases it
+            told_path(self.folder).unlink(missing_ok=True)
             adopt_orphans()
             while True:
                 code = self._run_attempt(lock)
@@ -186,7 +189,11 @@ class Front:
         again = self._told is signal.SIGINT and number == signal.SIGINT
         if not again:
             self._told, self._told_at = signal.Signals(number), time.monotonic()
-        if number == signal.SIGINT and not self.folder.cancelled.exists():
+        if number == signal.SIGTERM:
+            with contextlib.suppress(OSError):  # it is a matter of words only
+                why = _HELD if self.folder.held.exists() else _TERMINATED
+                told_path(self.folder).write_text(why)
+        elif not self.folder.cancelled.exists():
             with contextlib.suppress(FileNotFoundError):  # somebody has removed the whole folder
                 self.folder.cancelled.write_text(_INTERRUPTED)
         self._pass_on(signal.SIGKILL if again else signal.Signals(number))

@@ -5,8 +5,20 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-# A successor is a new job that waits for the end of this one; a requeue is this job once more.
-RestartWay = Literal["successor", "requeue"]
+# A successor is a new job that waits for the end of this one; a requeue is this job once more. What
+# has no job of its own goes on where it is, or once a person wants that.
+RestartWay = Literal["successor", "requeue", "here", "by hand"]
+
+
+def way_on(way: object, job_id: object) -> str:
+    """How a run goes on, in words."""
+    match way:
+        case "here":
+            return "goes on in another attempt here"
+        case "by hand":
+            return "waits for a person: `relight run --resume` goes on"
+        case _:
+            return f"goes on as job {job_id} ({way})"
 
 
 class StopCause(StrEnum):

@@ -21,7 +21,7 @@ from .actions import (
     Withdraw,
 )
 from .budgets import budget_of, charge, charge_attempt, overdrawn
-from .causes import StopCause
+from .causes import StopCause, way_on
 from .events import AllocationArranged
 from .policy import Policy
 from .rules import Budget
@@ -139,8 +139,9 @@ def restarting(state: State, arranged: AllocationArranged) -> Decision:
         return _ask(
             state, f"job {arranged.job_id} was sent before {', '.join(more)} had to be left"
         )
-    reason = f"goes on as job {arranged.job_id} ({arranged.mode})"
-    return finish(state, Outcome.RESTARTING, EXIT_RESTART, cause_text(state), reason)
+    outcome = Outcome.INTERRUPTED if arranged.mode == "by hand" else Outcome.RESTARTING
+    reason = way_on(arranged.mode, arranged.job_id)
+    return finish(state, outcome, EXIT_RESTART, cause_text(state), reason)
 
 
 def out_of_budget(state: State, policy: Policy, now: float) -> str | None:

@@ -98,7 +98,12 @@ def test_in_a_container_term_saves_and_resume_goes_on(
     run.process.send_signal(signal.SIGTERM)
     assert run.end()[0] == 75
     status = run.status()
-    assert status["state"] == "RESTARTING"
+    assert status["state"] == "WAITING"
+    told = run.relight("history", run.folder.name)
+    assert "told to stop (held): SIGTERM: relight run was sent SIGTERM" in told
+    assert "waits for a person: `relight run --resume` goes on" in told
+    assert "new nodes" not in told
+    assert "goes on as job" not in told
     assert f"relight run --resume {run.folder.name}" in str(status["waits_for"])
     code, records = Run(home, "--resume", run.folder.name).end()
     assert code == 0

@@ -22,7 +22,7 @@ from relight.resilience.decide.actions import (
     StopRanks,
     Withdraw,
 )
-from relight.resilience.decide.causes import StopCause
+from relight.resilience.decide.causes import RestartWay, StopCause
 from relight.resilience.decide.events import (
     AllocationArranged,
     AllocationRefused,
@@ -286,6 +286,24 @@ def test_signals_that_our_own_requeue_brings_do_not_change_the_cause() -> None:
     end = only(actions)
     assert isinstance(end, Finish)
     assert (end.outcome, end.cause) == (Outcome.RESTARTING, "preempted")
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome", "words"),
+    [
+        ("successor", Outcome.RESTARTING, "goes on as job 8 (successor)"),
+        ("here", Outcome.RESTARTING, "goes on in another attempt here"),
+        ("by hand", Outcome.INTERRUPTED, "waits for a person: `relight run --resume` goes on"),
+    ],
+)
+def test_how_the_run_goes_on_is_said_as_it_is(
+    mode: RestartWay, outcome: Outcome, words: str
+) -> None:
+    moving: list[Event] = [*RUNNING, stop(StopCause.HELD), RanksStopped(generation=1)]
+    _, actions = tell([*moving, AllocationArranged(mode=mode, job_id="8")])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert (end.outcome, end.exit_code, end.reason) == (outcome, 75, words)
 
 
 def test_a_stop_nobody_explains_is_not_restarted_on_our_word() -> None:

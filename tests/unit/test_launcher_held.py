@@ -94,7 +94,7 @@ def test_steps_go_to_its_nodes_and_not_by_what_salloc_was_asked(tmp_path: Path) 
 
 def test_it_goes_on_there_while_it_can(tmp_path: Path) -> None:
     one = cluster(tmp_path, Slurm())
-    assert one.new_allocation(["n1"], "auto").mode == "requeue"
+    assert one.new_allocation(["n1"], "auto").mode == "here"
     wish = RunFolder(tmp_path).attempt("local-1.0") / "next.json"
     assert json.loads(wish.read_text()) == {"exclude": ["n1"]}
     with pytest.raises(RestartRefused, match="has 1 nodes that may be used, and 2 are needed"):
