@@ -1,4 +1,4 @@
-"""Ends a run for good: no job of it runs, waits, or may start again."""
+"""Ends a run: no job of it runs, waits, or may start again by itself."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .run_argument import complete_run
 @click.argument("run", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
-    """End RUN for good: nothing of it stays in the queue, and nothing is started again."""
+    """End RUN: nothing of it stays in the queue, and nothing of it starts again by itself."""
     stored = find_run(run)
     done = cancel(stored)
     if as_json:
@@ -28,7 +28,9 @@ def command(run: str, as_json: bool) -> None:
         left = f"; what was left of it is cancelled: {', '.join(in_queue)}" if in_queue else ""
         click.echo(f"run {stored.run_id} had ended already, as {done.before}{left}")
     elif done.ended:
-        click.echo(f"run {stored.run_id} is cancelled and has ended")
+        by_hand = f"; `relight run --resume {stored.run_id}` would go on from its newest checkpoint"
+        local = stored.plan.cluster == "local"
+        click.echo(f"run {stored.run_id} is cancelled and has ended{by_hand if local else ''}")
     else:
         click.echo(f"run {stored.run_id} is cancelled but has not ended yet", err=True)
     click.get_current_context().exit(0 if done.ended else EXIT_FAILED)

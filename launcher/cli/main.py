@@ -32,7 +32,7 @@ _VERBS: Final = {
     "release": "Let a held run go on.",
     "exec": "Run a command on a run's nodes.",
     "attach": "Open a shell on a node of a run.",
-    "cancel": "End a run for good.",
+    "cancel": "End a run; it does not start again by itself.",
     "ckpt": "Look at a run's checkpoints.",
     "verify-resume": "Prove that a restart changes nothing in a job.",
     "preflight": "Look at nodes: of a run, or this one.",

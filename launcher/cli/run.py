@@ -35,7 +35,7 @@ def command(
     """Run the job that SPEC describes here, until it is done.
 
     Inside an allocation (salloc) its nodes are used; elsewhere nodes are pretend nodes on this
-    machine. Ctrl-C cancels the run; a SIGTERM stops it so that --resume goes on.
+    machine. Ctrl-C cancels the run, a SIGTERM stops it; --resume goes on from both.
     """
     if (spec is None) == (resume is None):
         raise UsageError("give either a spec file or --resume RUN")
@@ -148,7 +148,7 @@ def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
         return f"the run folder {run.folder.root} was removed: there is nothing to go on from"
     go_on = f"`relight run --resume {run.run_id}` goes on from the newest checkpoint"
     if told is signal.SIGINT:
-        return f"cancelled; {go_on}"
+        return f"cancelled: nothing starts it again by itself; by hand, {go_on}"
     if code == EXIT_RESTART:
         return f"stopped; {go_on}"
     verdict = read_verdict(run.folder)
