@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Final
 
 import click
@@ -10,10 +11,12 @@ import click
 from relight.errors import UsageError
 from relight.resilience.decide.cadence import CAP_S, FLOOR_S, Cadence, cadence, useful_share
 from relight.resilience.decide.past import Past
-from relight.resilience.decide.replay import replay
+from relight.resilience.decide.replay import failures as failures_of
+from relight.resilience.decide.replay import replayed
 from relight.resilience.supervise.begin import policy_of
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.rules_file import stored_rules
+from relight.resilience.worker.interval import AUTO
 
 from ..runs import find_run
 from .run_argument import complete_run
@@ -45,8 +48,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Show how `interval: auto` is found, for RUN or for numbers, and what other choices cost."""
+    own, causes = AUTO, Counter[str]()
     if run is not None:
-        nodes, past = _past_of(run)
+        nodes, past, own, causes = _past_of(run)
     elif nodes is not None and save_s is not None:
         past = Past(ran_s=ran_h * 3600, failures=failures, save_s=save_s)
     else:
@@ -58,9 +62,11 @@ def command(
             json.dumps(
                 {
                     "nodes": nodes,
+                    "checkpoint_interval": own,
                     "save_s": past.save_s,
                     "ran_s": past.ran_s,
                     "failures": past.failures,
+                    "causes": causes,
                     "mttf_s": found.mttf_s,
                     "daly_s": found.daly_s,
                     "interval_s": found.interval_s,
@@ -69,15 +75,22 @@ def command(
             )
         )
         return
-    click.echo(_text(nodes, past, found, shares, restart_s))
+    if own != AUTO:
+        click.echo(f"this run has checkpoint.interval: {own}; with auto it would be\n")
+    click.echo(_text(nodes, past, causes, found, shares, restart_s))
 
 
-def _past_of(run: str) -> tuple[int, Past]:
+def _past_of(run: str) -> tuple[int, Past, str, Counter[str]]:
+    """Its nodes, its past, the interval that its spec asks for, and its failures by cause."""
     stored = find_run(run)
     config = stored.plan.config
     records = read_journals(stored.folder.journals)
     events = ((one.time, one.name, one.data) for one in records if one.kind == "event")
-    return config.nodes, replay(events, policy_of(config, stored_rules(stored.folder))).past
+    past, causes = Past(), Counter[str]()
+    for before, after in replayed(events, policy_of(config, stored_rules(stored.folder))):
+        causes.update(failures_of(before, after))
+        past = after.past
+    return config.nodes, past, config.checkpoint.interval, causes
 
 
 def _shares(found: Cadence, past: Past, restart_s: float) -> dict[float, float]:
@@ -91,11 +104,18 @@ def _shares(found: Cadence, past: Past, restart_s: float) -> dict[float, float]:
 
 
 def _text(
-    nodes: int, past: Past, found: Cadence, shares: dict[float, float], restart_s: float
+    nodes: int,
+    past: Past,
+    causes: Counter[str],
+    found: Cadence,
+    shares: dict[float, float],
+    restart_s: float,
 ) -> str:
+    known = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
     lines = [
         f"nodes     {nodes}",
-        f"failures  {past.failures} in {_time(past.ran_s)} of running",
+        f"failures  {past.failures}{f' ({known})' if known else ''} in {_time(past.ran_s)} of "
+        "running; preemptions, time limits and mistakes in the program are none",
         f"a failure is expected every {_time(found.mttf_s)} (own history, and a prior of Meta's "
         "6.5 in 1000 node-days, at most a day)",
     ]

@@ -94,7 +94,9 @@ def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
     if after is state:  # the event came too late, or too early
         return state, orders
     told = state.stop.cause if state.stop is not None else None
-    past = remember(state.past, event, now, failed=state.fault is not None, told=told)
+    # A mistake in the program comes back whatever was saved: it says nothing of chance.
+    failed = state.fault is not None and state.fault.cause is not FaultCause.USER_ERROR
+    past = remember(state.past, event, now, failed=failed, told=told)
     return replace(after, past=past), orders
 
 

@@ -1,6 +1,7 @@
 """What a run has been through: how long it ran, how often it failed, what a save costs. Pure.
 
-Preemption and time limit are no failures: the ranks save before them.
+Preemption and time limit are no failures: the ranks save before them. Nor are the program's own
+mistakes, which more saves do not help against.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from .causes import FaultCause
 from .codec import event_from_json, to_json
 from .machine import step
 from .policy import Policy
@@ -20,9 +21,27 @@ def replay(events: Iterable[tuple[float, str, Mapping[str, object]]], policy: Po
         UnknownRecord: an event that cannot be read.
     """
     state = State()
-    for now, name, data in events:
-        state, _ = step(state, event_from_json(name, data), policy, now)
+    for _before, after in replayed(events, policy):
+        state = after
     return state
+
+
+def replayed(
+    events: Iterable[tuple[float, str, Mapping[str, object]]], policy: Policy
+) -> Iterator[tuple[State, State]]:
+    """As :func:`replay`: the states before and after each event."""
+    before = State()
+    for now, name, data in events:
+        after, _ = step(before, event_from_json(name, data), policy, now)
+        yield before, after
+        before = after
+
+
+def failures(before: State, after: State) -> Mapping[str, int]:
+    """What an event has added to the failures of a run's past, by cause."""
+    count = after.past.failures - before.past.failures
+    cause = FaultCause.NODE_DOWN if before.fault is None else before.fault.cause
+    return {cause.value: count} if count else {}
 
 
 class Recorded(Protocol):

@@ -64,8 +64,10 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert repeated["difference"] is None
     assert repeated["actions"] >= 6
     assert "every decision is the same again" in run.relight("replay", run.folder.name)
+    asked = "this run has checkpoint.interval: 20 steps; with auto it would be"
+    assert asked in run.relight("interval", run.folder.name)
     interval = json.loads(run.relight("interval", run.folder.name, "--json"))
-    assert interval["failures"] == 1, "the kill, and not the preemption"
+    assert interval["causes"] == {"killed": 1}, "and not the preemption"
     assert interval["save_s"] > 0
 
 
@@ -205,9 +207,12 @@ def test_a_run_whose_folder_is_removed_has_nothing_to_go_on_from(home: Path, spe
 def test_cancel_from_elsewhere(home: Path, spec: Path) -> None:
     run = Run(home, str(spec))
     run.wait_for_checkpoint()
-    assert "has ended" in run.relight("cancel", run.folder.name)
+    by_hand = f"has ended; `relight run --resume {run.folder.name}` would go on"
+    assert by_hand in run.relight("cancel", run.folder.name)
     assert run.end()[0] == 1
     assert run.status()["state"] == "CANCELLED"
+    assert Run(home, "--resume", run.folder.name).end()[0] == 0
+    assert run.status()["state"] == "COMPLETED"
 
 
 def test_a_failing_program_is_stopped_and_heard(home: Path, tmp_path: Path) -> None:

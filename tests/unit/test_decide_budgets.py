@@ -30,6 +30,7 @@ from relight.resilience.decide.events import (
     StopRequested,
 )
 from relight.resilience.decide.policy import Policy
+from relight.resilience.decide.replay import failures
 from relight.resilience.decide.rules import Blame, Budget, Rule
 from relight.resilience.decide.state import Phase, State
 
@@ -104,6 +105,19 @@ class Story:
     @property
     def excluded(self) -> list[str]:
         return [action.node for action in self.last if isinstance(action, ExcludeNode)]
+
+
+@pytest.mark.parametrize(("word", "counted"), [("typo", {}), ("crash", {"crashed": 1})])
+def test_a_mistake_in_the_program_is_no_failure_by_chance(
+    word: str, counted: dict[str, int]
+) -> None:
+    story = Story()
+    story.run()
+    story.tell(SAVED, RankExited(generation=1, rank=0, node="n1", code=1, tail=(word,)))
+    before = story.state
+    story.tell(RanksStopped(generation=1))
+    assert failures(before, story.state) == counted
+    assert story.state.past.failures == sum(counted.values())
 
 
 @pytest.mark.parametrize(
