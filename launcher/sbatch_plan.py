@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
-from relight.resilience.config import CheckpointConfig, RestartConfig, RestartMode, RunConfig
+from relight.resilience.config import (
+    CheckpointConfig,
+    HealthConfig,
+    RestartConfig,
+    RestartMode,
+    RunConfig,
+)
 from relight.resilience.run_folder import RunFolder
 
 from .launch_plan import LaunchPlan, Submitter
 from .sbatch_options import Given, SbatchCall, of_environment
 from .sbatch_script import directives, script_options
 
+Section = RestartConfig | CheckpointConfig | HealthConfig
+_BUDGETS: Final = ("mode", "failures", "no_progress")
 _SHEBANG_BYTES: Final = 127  # what any Linux reads of a first line (execve(2))
 
 
@@ -76,6 +84,26 @@ def default_config(options: Mapping[str, str | None], submitter: Submitter) -> R
         checkpoint=CheckpointConfig(directory=run_dir / "checkpoints"),
         restart=default_restart(options),
     )
+
+
+def understood(config: RunConfig) -> Iterator[str]:
+    """How the script comes back, and all else that its ``#RELIGHT`` lines and defaults ask for."""
+    sections: dict[str, tuple[Section, Section]] = {
+        "restart": (config.restart, RestartConfig()),
+        "checkpoint": (config.checkpoint, CheckpointConfig(directory=config.checkpoint.directory)),
+        "health": (config.health, HealthConfig()),
+    }
+    for section, (asked, usual) in sections.items():
+        for one in fields(asked):
+            value = getattr(asked, one.name)
+            if one.name in _BUDGETS or value != getattr(usual, one.name):
+                yield f"{section}.{one.name}: {value}"
+    if config.resume:
+        yield f"resume: {shlex.join(config.resume)}"
+    if config.notify is not None:
+        yield f"notify.on: {', '.join(config.notify.on)}"
+    yield from (f"env.{name}: {value}" for name, value in config.env.items())
+    yield from (f"secrets.{name}.file: {file}" for name, file in config.secret_files.items())
 
 
 def sbatch_plan(

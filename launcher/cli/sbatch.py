@@ -29,6 +29,7 @@ from ..sbatch_plan import (
     least_nodes,
     options_of,
     sbatch_plan,
+    understood,
 )
 from ..sbatch_script import check_script, own_lines, wrapped
 
@@ -171,9 +172,18 @@ def _found(name: str) -> Path:
 
 
 def _show(plan: SbatchPlan) -> None:
-    script = plan.launch.folder.script
-    click.echo(f"# {shlex.join(['sbatch', *plan.words, str(script)])}")
-    click.echo(plan.launch.script, nl=False)
+    folder = plan.launch.folder
+    click.echo(f"# {shlex.join(['sbatch', *plan.words, str(folder.script)])}")
+    click.echo(_bytes(plan.launch.script))
+    click.echo("# What relight makes of options and #RELIGHT lines:")
+    for line in understood(plan.launch.config):
+        click.echo(_bytes(f"#   {line}"))
+    click.echo(f"\n# The script, which is run unchanged from {folder.user_script}:")
+    click.echo(_bytes(plan.user_script), nl=False)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 class _NothingSent(Exception):

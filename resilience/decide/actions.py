@@ -16,7 +16,7 @@ class Outcome(StrEnum):
     STOPPED = "STOPPED"  # going on would be wrong or in vain
     CANCELLED = "CANCELLED"
     RESTARTING = "RESTARTING"  # goes on in a new allocation
-    INTERRUPTED = "INTERRUPTED"  # ends here; whether it comes back is the scheduler's word
+    INTERRUPTED = "INTERRUPTED"  # ends here; whether it comes back, the scheduler says, or a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

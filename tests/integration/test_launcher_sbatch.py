@@ -140,10 +140,18 @@ def test_questions_go_to_sbatch(sbatch: Sbatch, fake: Path, question: str) -> No
     assert sent(fake) == ["sbatch", question]
 
 
-def test_dry_run_sends_nothing(sbatch: Sbatch, fake: Path, runs: Callable[[], list[Path]]) -> None:
+def test_dry_run_shows_all_and_sends_nothing(
+    sbatch: Sbatch, fake: Path, work: Path, runs: Callable[[], list[Path]]
+) -> None:
+    lines = "#RELIGHT restart.failures: 2\n#RELIGHT checkpoint.signal: USR1\n"
+    script = f"#!/bin/sh\n#SBATCH -N2\n{lines}echo hello\n"
+    (work / "job.sh").write_text(script)
     done = sbatch("--relight-dry-run", "-N2", "job.sh")
     assert done.stdout.startswith("# sbatch --job-name=job.sh")
     assert "#SBATCH -N2" in done.stdout
+    understood = "#   restart.mode: auto\n#   restart.failures: 2\n#   restart.no_progress: 3\n"
+    assert f"{understood}#   checkpoint.signal: SIGUSR1\n\n" in done.stdout
+    assert done.stdout.endswith(f"slurm_script:\n{script}")
     assert runs() == []
     assert not (fake / "calls").exists()
 
