@@ -41,8 +41,8 @@ def once_there(
         except OSError as error:
             if time.monotonic() >= give_up_at:
                 raise RunFolderAway(
-                    f"the run folder {root} was away for {limit_s:.0f} s: {error}; when it is "
-                    "back, submit the job again: it goes on from its newest checkpoint"
+                    f"{root} was away for {limit_s:.0f} s: {error}; when it is back, submit the "
+                    "job again, or `relight run --resume`: it goes on from its newest checkpoint"
                 ) from error
             if not told:
                 sys.stderr.write(f"relight: the run folder is waited for: {error}\n")

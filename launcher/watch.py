@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -18,6 +20,7 @@ from relight.resilience.supervise.journal import Record, journals
 from .story import sentence
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.status import Status
 
 
@@ -43,18 +46,22 @@ class JournalTail:
             self._offsets[path] = path.stat().st_size
 
     def new_records(self) -> list[Record]:
-        records = []
-        for path in journals(self.folder.journals):
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                whole, newline, _torn = file.read().rpartition(b"\n")
-            self._offsets[path] = self._offsets.get(path, 0) + len(whole) + len(newline)
-            for line in whole.splitlines():
-                raw = json.loads(line)
-                records.append(
-                    Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem)
-                )
+        """Those that can be read now; a folder that is away is looked at again the next time."""
+        records: list[Record] = []
+        with contextlib.suppress(OSError):
+            for path in journals(self.folder.journals):
+                records += self._new_records_of(path)
         return records
+
+    def _new_records_of(self, path: Path) -> list[Record]:
+        with path.open("rb") as file:
+            file.seek(self._offsets.get(path, 0))
+            whole, newline, _torn = file.read().rpartition(b"\n")
+        self._offsets[path] = self._offsets.get(path, 0) + len(whole) + len(newline)
+        lines = map(json.loads, whole.splitlines())
+        return [
+            Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem) for raw in lines
+        ]
 
 
 class Watcher(Protocol):
@@ -116,7 +123,7 @@ class TerminalWatcher:
 
         self._folder = folder
         self._tail = JournalTail(folder)
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(file=lasting(sys.stderr), highlight=False)
         self._status: Status = self._console.status("starting")
 
     def __enter__(self) -> TerminalWatcher:
@@ -185,15 +192,36 @@ def watcher(folder: RunFolder, *, as_json: bool) -> Watcher:
 
 
 def flushed(stream: TextIO) -> Callable[[str], object]:
-    """Writes whole lines at once; to nowhere, once nobody reads them."""
+    """Writes whole lines at once; to nowhere, once they cannot be written."""
 
     def write(line: str) -> None:
         try:
             stream.write(line)
             stream.flush()
-        except BrokenPipeError:  # nobody reads any more; the run goes on
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+        except OSError:  # nobody reads any more, or the terminal is gone; the run goes on
+            _to_nowhere(stream.fileno())
 
     return write
+
+
+class _Lasting(io.FileIO):
+    """An open file that leads to nowhere, once it cannot be written."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            _to_nowhere(self.fileno())
+            return super().write(data)
+
+
+def lasting(stream: TextIO) -> TextIO:
+    """The same place, for who writes not only lines: a lost terminal is no error."""
+    raw = _Lasting(stream.fileno(), "wb", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=stream.encoding, line_buffering=True)
+
+
+def _to_nowhere(fd: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, fd)
+    os.close(nowhere)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ..clusters.slurm.held import HeldAllocation, held_allocation
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
-from ..watch import watcher
+from ..watch import flushed, watcher
 from .spec_arguments import with_sets
 
 
@@ -35,7 +36,8 @@ def command(
     """Run the job that SPEC describes here, until it is done.
 
     Inside an allocation (salloc) its nodes are used; elsewhere nodes are pretend nodes on this
-    machine. Ctrl-C cancels the run, a SIGTERM stops it; --resume goes on from both.
+    machine. Ctrl-C cancels the run; a SIGTERM, or a SIGHUP as its terminal is closed, stops it;
+    --resume goes on from all.
     """
     if (spec is None) == (resume is None):
         raise UsageError("give either a spec file or --resume RUN")
@@ -51,7 +53,7 @@ def command(
     front = Front(run.folder, run.plan.config, watching, held, resumed=resume is not None)
     code = front.run()
     if not as_json:
-        click.echo(_last_word(run, front.told, code), err=True)
+        flushed(sys.stderr)(_last_word(run, front.told, code) + "\n")
     click.get_current_context().exit(code)
 
 

@@ -70,6 +70,13 @@ def told_path(folder: RunFolder) -> Path:
     return folder.root / "TOLD_TO_WAIT"
 
 
+def _read_told(run_dir: Path) -> str | None:
+    try:
+        return told_path(RunFolder(run_dir)).read_text()
+    except OSError:  # none was left, or the run folder is away
+        return None
+
+
 @dataclass(slots=True)
 class LocalCluster:
     """One attempt on this machine."""
@@ -120,8 +127,8 @@ class LocalCluster:
             return StopNotice(cause=StopCause.SIGNALLED, kill_at=None, evidence=evidence)
         evidence = f"the supervisor was sent {signal_name}"
         match signal_name:
-            case "SIGTERM" if (told := told_path(RunFolder(self.config.run_dir))).exists():
-                cause, evidence = StopCause.HELD, told.read_text()
+            case "SIGTERM" if (told := _read_told(self.config.run_dir)) is not None:
+                cause, evidence = StopCause.HELD, told
             case "SIGTERM":
                 cause = StopCause.PREEMPTED
             case "SIGINT":
@@ -139,12 +146,12 @@ class LocalCluster:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, {"exclude": list(exclude)}, durable=True)
+            waits = folder.held.exists() or told_path(folder).exists()
         except OSError as error:
             raise RestartRefused(
                 f"{path} cannot be written: {error.strerror}; when that is mended, "
                 f"`relight run --resume {self.config.run_id}` goes on"
             ) from error
-        waits = folder.held.exists() or told_path(folder).exists()
         return Restart("by hand" if waits else "here", allocation.job_id)
 
     def withdraw(self, restart: Restart) -> None:

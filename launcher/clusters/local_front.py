@@ -1,8 +1,8 @@
 """What ``relight run`` is while a local run lives: it starts the attempts one after another.
 
-SIGTERM stops the run so that it can go on later (exit 75), SIGINT cancels it. Both are passed on to
-the attempt, which saves first; a second SIGINT kills it. Whatever an attempt leaves behind, its
-``setup`` lines included, ends with it.
+SIGTERM, and SIGHUP of a terminal that is closed, stop the run so that it can go on later (exit 75),
+SIGINT cancels it. Both are passed on to the attempt, which saves first; a second SIGINT kills it.
+Whatever an attempt leaves behind, its ``setup`` lines included, ends with it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from relight.resilience.exit_codes import EXIT_FAILED, EXIT_RESTART, EXIT_STOP
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import read_verdict, write_verdict
 
+from ..run_folder_away import RunFolderAway, once_there
 from ..watch import Watcher
 from .adoption import adopt_orphans, kill_adopted
 from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wishes, told_path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _TICK_S: Final = 0.1
 _INTERRUPTED: Final = "relight run was interrupted (Ctrl-C)"
 _TERMINATED: Final = "relight run was sent SIGTERM"
+_CLOSED: Final = "the terminal of relight run was closed (SIGHUP)"
 _HELD: Final = "relight hold was called"
 _LATE_S: Final = 15.0  # after the grace, for the supervisor to end by itself
 
@@ -109,7 +111,7 @@ class Front:
                 if self._told is signal.SIGTERM and code == -signal.SIGTERM:
                     return EXIT_RESTART  # it had not even begun
                 over = code != EXIT_RESTART or self._told is not None
-                if over or not self.folder.plan.exists():
+                if over or not self._goes_on():
                     return code if code >= 0 else EXIT_FAILED
                 self.resumed = False
 
@@ -117,6 +119,17 @@ class Front:
     def told(self) -> signal.Signals | None:
         """The signal that ended the run, if one did."""
         return self._told
+
+    def _goes_on(self) -> bool:
+        """Whether there is a run folder; one that cannot be read for now says nothing."""
+
+        def pause(seconds: float) -> None:
+            if self._told is not None:
+                raise RunFolderAway(f"told to stop while {self.folder.root} could not be read")
+            time.sleep(seconds)
+
+        # One that is absent was removed, unless what it lies in is away, too.
+        return once_there(self.folder.root.parent, self.folder.plan.exists, sleep=pause)
 
     def _run_attempt(self, lock: int) -> int:
         env = self._next_env()
@@ -137,10 +150,8 @@ class Front:
         hinted = False
         while (code := self._attempt.poll()) is None:
             self.watcher.look()
-            if self._told is None and self.folder.cancelled.exists():
-                self._on_signal(signal.SIGINT, None)  # relight cancel, elsewhere
-            elif self._told is None and self.folder.held.exists():
-                self._on_signal(signal.SIGTERM, None)  # relight hold, elsewhere
+            with contextlib.suppress(OSError):  # the run folder is away: they are looked for again
+                self._look_for_marks()
             if self._told is signal.SIGINT and not hinted:
                 hinted = True
                 self.watcher.say("the run is cancelled: it saves and ends; Ctrl-C kills it at once")
@@ -153,6 +164,13 @@ class Front:
                 f"the supervisor was killed by {signal.Signals(-code).name}; see {log}"
             )
         return code
+
+    def _look_for_marks(self) -> None:
+        """What ``relight cancel`` and ``relight hold`` leave."""
+        if self._told is None and self.folder.cancelled.exists():
+            self._on_signal(signal.SIGINT, None)
+        elif self._told is None and self.folder.held.exists():
+            self._on_signal(signal.SIGTERM, None)
 
     def _next_env(self) -> dict[str, str]:
         job_id = f"local-{self.config.run_id.rpartition('-')[2]}"
@@ -175,10 +193,10 @@ class Front:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        before = {
-            number: signal.signal(number, self._on_signal)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not under nohup
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             yield
         finally:
@@ -186,17 +204,23 @@ class Front:
                 signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: object) -> None:
+        closed = number == signal.SIGHUP
+        number = signal.SIGTERM if closed else number
         again = self._told is signal.SIGINT and number == signal.SIGINT
         if not again:
             self._told, self._told_at = signal.Signals(number), time.monotonic()
         if number == signal.SIGTERM:
             with contextlib.suppress(OSError):  # it is a matter of words only
-                why = _HELD if self.folder.held.exists() else _TERMINATED
+                why = _HELD if self.folder.held.exists() else _CLOSED if closed else _TERMINATED
                 told_path(self.folder).write_text(why)
-        elif not self.folder.cancelled.exists():
-            with contextlib.suppress(FileNotFoundError):  # somebody has removed the whole folder
-                self.folder.cancelled.write_text(_INTERRUPTED)
+        else:
+            self._mark_cancelled()
         self._pass_on(signal.SIGKILL if again else signal.Signals(number))
+
+    def _mark_cancelled(self) -> None:
+        # The mark may be there, and the folder removed or away.
+        with contextlib.suppress(OSError), self.folder.cancelled.open("x") as mark:
+            mark.write(_INTERRUPTED)
 
     def _pass_on(self, number: signal.Signals) -> None:
         """To the attempt; while its ``setup`` runs also to that, which nobody else would tell."""
