@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from relight.errors import UsageError
+
 from .launch_plan import Submitter
 from .run_creation import new_token, submitter
 from .snapshot import work_tree
@@ -26,13 +28,16 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
     """The spec with its variables, for a run with an id of its own.
 
     Raises:
-        UsageError: a file cannot be read, or there is no work tree to take a snapshot of.
+        UsageError: a file cannot be read, or there is no ``working_dir``, or no work tree to take a
+            snapshot of.
         SpecError: the spec is wrong.
     """
     token = new_token()
     spec, text = load_spec(path, sets, token)
     facts = submitter(spec.name, token)
+    folder = facts.working_dir / Path(spec.working_dir or "").expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"{path}: working_dir: {folder} is no directory, and ranks start there")
     if spec.code == "snapshot":
-        folder = facts.working_dir / Path(spec.working_dir or "").expanduser()
         facts = replace(facts, tree=work_tree(folder).resolve())
     return Asked(spec, text, facts)

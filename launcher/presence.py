@@ -7,13 +7,13 @@ import time
 from relight.errors import RelightError
 from relight.resilience.supervise.standing import read_verdict
 
-from .cancelled_in_queue import account_for_the_rest, verdict_of_cancelled
 from .clusters.local_front import is_alive
 from .clusters.slurm.parse import JobState, QueuedJob
 from .queue import Queue, belonging
 from .runs import StoredRun, job_ids
 from .status import Presence, RunFacts
 from .sweep_tasks import read_tasks
+from .unheard import account_for_the_rest, verdict_of_unheard
 from .waiting import waits_for
 from .watch import read_progress
 
@@ -34,7 +34,7 @@ def read_facts(run: StoredRun, queue: Queue, *, alone: bool = True) -> RunFacts:
             tasks = read_tasks(run.folder)
             verdict = tasks.verdict
         else:
-            verdict = verdict_of_cancelled(run)
+            verdict = verdict_of_unheard(run)
     now = time.time()
     return RunFacts(
         run_id=run.run_id,

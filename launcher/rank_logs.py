@@ -35,15 +35,18 @@ def rank_logs(
     ``attempt`` is its name (``<job id>.<restart count>``) or its number, from 1.
 
     Raises:
-        UsageError: there is no such attempt.
+        UsageError: there is no such attempt, or no such rank.
     """
     attempts = [journal.stem for journal in journals(folder.journals)]
-    return [
+    logs = [
         log
         for name in (attempts if attempt is None else [_named(attempt, attempts)])
         for log in sorted(_of_attempt(folder, name), key=lambda log: (log.generation, log.rank))
-        if rank is None or log.rank == rank
     ]
+    ranks = {log.rank for log in logs}
+    if rank is not None and ranks and rank not in ranks:
+        raise UsageError(f"there is no rank {rank}; there are {min(ranks)} to {max(ranks)}")
+    return [log for log in logs if rank is None or log.rank == rank]
 
 
 def _named(wanted: str, attempts: Sequence[str]) -> str:

@@ -55,6 +55,7 @@ def new_run_folder(
     folder = plan.folder
     root = folder.root
     link = runs_dir() / plan.config.run_id
+    made = [place for place in (link.parent, link.parent.parent) if not place.exists()]
     try:
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -79,6 +80,9 @@ def new_run_folder(
         shutil.rmtree(root, ignore_errors=True)
         if link.is_symlink():
             link.unlink()
+        with suppress(OSError):  # others have runs there by now
+            for place in made:
+                place.rmdir()
         raise
 
 

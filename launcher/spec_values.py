@@ -5,6 +5,7 @@ The unit of a number is in the name of its type or of the field.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from itertools import product
@@ -17,10 +18,14 @@ from relight.resilience.messages import PASSED_ON
 from .units import check_interval, parse_bytes, parse_duration, parse_every
 
 MOST_POINTS: Final = 10_000
+MOST_COUNTED: Final = 1_000_000  # nodes, tasks, checkpoints: above all there are
 LONGEST_LEAD_S: Final = 65_535  # of sbatch --signal
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
 
 VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_SHELLS: Final = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
+# ${run.id} and ${sweep.lr} are ours.
+_SHELL_VARIABLE: Final = re.compile(r"\$(\w+|\{\w+\}|\()|^~/")
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
 
 
@@ -77,6 +82,10 @@ def _word(value: object) -> str:
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError(f"{value!r} holds a NUL byte, which no program can be given")
+        try:
+            os.fsencode(value)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{value!r} holds half a character (a lone surrogate)") from error
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)  # of a number in YAML, its spelling
@@ -87,12 +96,13 @@ def _command(value: object) -> list[str]:
     if isinstance(value, list):
         words = [_word(word) for word in value]
     else:
-        words = shlex.split(_text(value))
+        words = shlex.split(_word(_text(value)))
+        has_shell = any(word.rpartition("/")[2] in _SHELLS for word in words)
         for word in words:
-            if word in _SHELL_WORDS:
+            if word in _SHELL_WORDS or (not has_shell and _SHELL_VARIABLE.search(word)):
                 raise ValueError(
                     f"the command is not run by a shell, so {word!r} has no meaning in it; "
-                    "write command: [bash, -c, '...']"
+                    "write command: [bash, -c, '...'], or a list if the word is meant as it is"
                 )
     if not words:
         raise ValueError("the command is empty")
@@ -207,6 +217,6 @@ Command = Annotated[
 ]
 Variable = Annotated[str, StringConstraints(pattern=VARIABLE)]
 Name = Annotated[str, StringConstraints(pattern=NAME)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST_COUNTED)]
 CountOrNone = Annotated[int, Field(ge=0)]
 CheckSetting = Literal[False, "off"] | dict[str, float]  # an unquoted off is false in YAML

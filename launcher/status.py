@@ -102,7 +102,7 @@ def status(facts: RunFacts) -> Status:
         attempt=text(progress.get("attempt")),
         generation=number(progress.get("generation")),
         phase=text(progress.get("phase")),
-        step=number(progress.get("step")),
+        step=_step(progress),
         nodes=texts(progress.get("nodes")),
         excluded=tuple(
             str(item["node"]) if isinstance(item, Mapping) else str(item)
@@ -118,6 +118,12 @@ def status(facts: RunFacts) -> Status:
         run_dir=facts.run_dir,
         tasks=facts.tasks,
     )
+
+
+def _step(progress: Mapping[str, object]) -> int | None:
+    """Ranks tell of their steps now and then, and a checkpoint of one that is done is as sure."""
+    steps = (number(progress.get("step")), number(progress.get("last_checkpoint")))
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _silent_s(facts: RunFacts, progress: Mapping[str, object]) -> int | None:

@@ -86,10 +86,11 @@ def _preempt(say: Say, site: Site, run: Run) -> None:
     say(f"checkpoint of step {max(run.committed())} is there: job {high} of partition high comes")
     run.wait_for("AllocationArranged")
     arranged = run.data_of("AllocationArranged")[0]
-    say(f"preempted: saved step {max(run.committed())}, goes on as job {arranged['job_id']}")
+    say(f"preempted: saved its state, goes on as job {arranged['job_id']}")
     run.wait_for("AttemptStarted", count=2)
     run.wait_for("RanksStarted", count=2)
-    say(f"job {arranged['job_id']} runs on {' and '.join(run.nodes())}")
+    step = run.data_of("RanksStarted")[1]["restored_step"]
+    say(f"job {arranged['job_id']} goes on from step {step} on {' and '.join(run.nodes())}")
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from datetime import datetime
 import click
 
 from relight.resilience.supervise.journal import read_journals
+from relight.resilience.supervise.standing import read_verdict
 
 from ..report import History, history
 from ..runs import find_run
@@ -22,6 +23,9 @@ def command(run: str, as_json: bool) -> None:
     stored = find_run(run)
     told = history(stored.run_id, read_journals(stored.folder.journals))
     click.echo(json.dumps(told.to_json()) if as_json else _text(told))
+    verdict = read_verdict(stored.folder)
+    if not as_json and not told.attempts and verdict is not None:  # it has no story to end
+        click.echo(f"{verdict.state}: {verdict.reason}")
 
 
 def _text(told: History) -> str:

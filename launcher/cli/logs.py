@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from relight.errors import UsageError
+from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import read_verdict
 
 from ..rank_logs import LogTail, RankLog, rank_logs
@@ -49,6 +50,16 @@ def command(
         _follow(stored, attempt, rank, printer)
     else:
         printer.show(rank_logs(stored.folder, attempt, rank), to_the_end=True)
+    verdict = read_verdict(stored.folder)
+    if verdict is not None and verdict.cause == "setup" and rank is None:
+        _show_setup(stored.folder, printer)
+
+
+def _show_setup(folder: RunFolder, printer: Printer) -> None:
+    """No rank can tell why ``setup`` failed: the last batch script's own output does."""
+    outputs = sorted(folder.attempts.glob("*.out"), key=lambda path: path.stat().st_mtime)
+    for path in outputs[-1:]:
+        printer.print_under(f"==> the batch script, {path} <==", LogTail(path))
 
 
 def _matching(pattern: str | None) -> Callable[[str], object]:
@@ -75,12 +86,17 @@ class Printer:
             title += " <==" if self.with_rank else f", rank {log.rank} <=="
             beside = f"{log.rank}: " if self.with_rank else ""
             tail = self._tails.setdefault(log.path, LogTail(log.path))
-            for line in tail.new_lines(to_the_end=to_the_end):
-                if self.matches(line):
-                    if title != self._title:
-                        click.echo(title)
-                        self._title = title
-                    click.echo(beside + line)
+            self.print_under(title, tail, beside, to_the_end=to_the_end)
+
+    def print_under(
+        self, title: str, tail: LogTail, beside: str = "", *, to_the_end: bool = True
+    ) -> None:
+        for line in tail.new_lines(to_the_end=to_the_end):
+            if self.matches(line):
+                if title != self._title:
+                    click.echo(title)
+                    self._title = title
+                click.echo(beside + line)
 
 
 def _follow(run: StoredRun, attempt: str | None, rank: int | None, printer: Printer) -> None:

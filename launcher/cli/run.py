@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from dataclasses import replace
@@ -99,6 +100,21 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
         )
 
 
+def check_command(config: RunConfig) -> None:
+    """Whether the program is on this machine, where nothing is to bring it.
+
+    Raises:
+        UsageError: it is not.
+    """
+    program = config.command[0]
+    path = config.env.get("PATH", os.environ.get("PATH"))
+    elsewhere = "/" in program and not program.startswith("/")  # below working_dir, maybe a copy
+    if not elsewhere and shutil.which(program, path=path) is None:
+        raise UsageError(
+            f"command: {program!r} is no program here: no executable file has this name"
+        )
+
+
 def new_local_run(
     spec: Path, sets: tuple[str, ...], held: HeldAllocation | None = None, *, apart: bool = False
 ) -> StoredRun:
@@ -117,6 +133,8 @@ def new_local_run(
     if asked.spec.after:
         raise UsageError(f"{spec}: after: runs without Slurm have no queue to wait in")
     check_place(launch.config, held)
+    if not asked.spec.setup:  # which may bring it
+        check_command(launch.config)
     if apart:
         directory = launch.config.run_dir / "checkpoints"
         checkpoint = replace(launch.config.checkpoint, directory=directory)

@@ -93,8 +93,33 @@ def test_a_script_is_not_kept_without_a_cluster(shell: Shell, tmp_path: Path) ->
     refused = shell("relight sbatch --wrap true")
     assert refused.returncode == 1, "as sbatch does"
     assert "sbatch is here, but finds no cluster" in refused.stderr
-    assert list((tmp_path / "home" / "runs").iterdir()) == []
+    assert not (tmp_path / "home").exists()
     assert (tmp_path / "calls").read_text().count("\n") == 1, "nobody looks for a job"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("working_dir: /nowhere", "working_dir: /nowhere is no directory"),
+        ("command: [no-such-program]", "there is no program 'no-such-program' here"),
+        ("command: echo ${HOME}", "'${HOME}' has no meaning in it"),
+        ("command: echo ~/data", "'~/data' has no meaning in it"),
+    ],
+)
+def test_what_cannot_run_is_refused_and_leaves_nothing(
+    shell: Shell, tmp_path: Path, line: str, said: str
+) -> None:
+    (tmp_path / "job.yaml").write_text(line if "command" in line else f"command: [echo]\n{line}")
+    refused = shell(f"relight run {tmp_path}/job.yaml")
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_what_a_shell_is_to_put_in_stays(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("command: bash -c 'echo ${HOME} | wc -l'\n")
+    planned = shell(f"relight plan {tmp_path}/job.yaml")
+    assert planned.returncode == 0, planned.stderr
 
 
 def test_help_of_sbatch_needs_no_cluster(shell: Shell, tmp_path: Path) -> None:

@@ -237,6 +237,8 @@ def test_a_failing_setup_line(home: Path, tmp_path: Path) -> None:
     status = run.status()
     assert status["state"] == "FAILED"
     assert "line 1 of setup failed" in str(status["reason"])
+    assert "/no/such/place: No such file" in run.relight("logs", run.folder.name)
+    assert "line 1 of setup failed" in run.relight("history", run.folder.name)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relight.launcher.rank_logs import LogTail
+import pytest
+
+from relight.errors import UsageError
+from relight.launcher.rank_logs import LogTail, rank_logs
+from relight.resilience.run_folder import RunFolder
 
 
 def test_lines_of_a_progress_bar_and_of_text(tmp_path: Path) -> None:
@@ -31,3 +35,17 @@ def test_a_line_that_does_not_end_is_not_kept_back(tmp_path: Path) -> None:
         assert list(tail.new_lines()) == ["x" * 100_000]
         file.write(b"y\n")
         assert list(tail.new_lines()) == ["y"]
+
+
+def test_a_rank_that_there_is_not(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.journals.mkdir()
+    assert rank_logs(folder, rank=9) == [], "nothing has run yet"
+    folder.journal("7.0").touch()
+    for rank in (0, 1):
+        log = folder.logs("7.0") / "1" / f"{rank}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+    assert [log.rank for log in rank_logs(folder, rank=1)] == [1]
+    with pytest.raises(UsageError, match="no rank 9; there are 0 to 1"):
+        rank_logs(folder, rank=9)

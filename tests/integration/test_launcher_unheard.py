@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from relight.launcher.cancelled_in_queue import newest_job
 from relight.launcher.clusters.slurm.orphan import Claim, mark_path
 from relight.launcher.presence import read_facts
 from relight.launcher.queue import Queue
 from relight.launcher.runs import StoredRun, submitted_job
 from relight.launcher.status import RunState, status
 from relight.launcher.stored_plan import StoredPlan
+from relight.launcher.unheard import newest_job
 from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Restart
@@ -78,8 +78,21 @@ def test_a_warden_has_sent_the_next_job(stage: Stage) -> None:
     assert read_verdict(stage.run.folder) is None
 
 
-@pytest.mark.parametrize("state", ["PENDING", "FAILED", "NODE_FAIL", "COMPLETING"])
-def test_only_a_cancel_is_an_end(stage: Stage, state: str) -> None:
+def test_a_job_that_failed_before_anything_of_ours_ran(stage: Stage) -> None:
+    """As where its output file cannot be written; a run with a story is another matter."""
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", "JobState=FAILED"))
+    journal = stage.run.folder.journal(f"{JOB_ID}.0")
+    journal.touch()
+    assert stage.state() is RunState.UNKNOWN
+    journal.unlink()
+    assert stage.state() is RunState.FAILED
+    verdict = read_verdict(stage.run.folder)
+    assert verdict is not None
+    assert f"job {JOB_ID} failed before its script began" in verdict.reason
+
+
+@pytest.mark.parametrize("state", ["PENDING", "NODE_FAIL", "COMPLETING"])
+def test_what_else_is_no_end(stage: Stage, state: str) -> None:
     stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", f"JobState={state}"))
     assert stage.state() is RunState.UNKNOWN
     assert read_verdict(stage.run.folder) is None

@@ -1,4 +1,4 @@
-"""A job that was cancelled while it waited: no supervisor of it could say how the run ended."""
+"""A job that ended before it ran: no supervisor of it could say how the run ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from relight.errors import RelightError
 from relight.resilience.decide.actions import Finish, Outcome
-from relight.resilience.exit_codes import EXIT_STOP
+from relight.resilience.exit_codes import EXIT_FAILED, EXIT_STOP
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.standing import Verdict, read_verdict, write_verdict
@@ -24,25 +24,43 @@ from .sweep_tasks import read_tasks
 _QUICK_S: Final = 10.0
 
 
-def verdict_of_cancelled(run: StoredRun) -> Verdict | None:
+def verdict_of_unheard(run: StoredRun) -> Verdict | None:
     """The verdict of a run that has no job in the queue, written here; None when Slurm does not say
-    that its newest job was cancelled."""
+    that its newest job was cancelled, or that its only one failed before anything of ours ran."""
     client = SlurmClient(timeout_s=_QUICK_S, pauses_s=())
     job_id = newest_job(run.folder)
     try:
-        if job_id is None or client.last_state(job_id) is not JobState.CANCELLED:
+        if job_id is None:
+            return None
+        order = _end(
+            job_id, client.last_state(job_id), begun=any(run.folder.journals.glob("*.jsonl"))
+        )
+        if order is None:
             return None
         if queued_jobs(run, client):  # a warden sends the next job before it cancels its own
             return None
     except RelightError:
         return None
     if read_verdict(run.folder) is None:
-        reason = f"job {job_id} was cancelled, and nothing of the run is left in the queue"
-        order = Finish(
-            outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason
-        )
         write_verdict(run.folder, order, time.time())
     return read_verdict(run.folder)
+
+
+def _end(job_id: str, state: JobState, *, begun: bool) -> Finish | None:
+    if state is JobState.CANCELLED:
+        reason = f"job {job_id} was cancelled, and nothing of the run is left in the queue"
+        return Finish(
+            outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason
+        )
+    if state is JobState.FAILED and not begun:
+        reason = (
+            f"job {job_id} failed before its script began; perhaps its output file cannot be "
+            f"written: `sacct -j {job_id} -o State,ExitCode,NodeList,WorkDir` says more"
+        )
+        return Finish(
+            outcome=Outcome.FAILED, exit_code=EXIT_FAILED, cause="launch failure", reason=reason
+        )
+    return None
 
 
 def account_for_the_rest(sweep: StoredRun) -> None:
