@@ -43,7 +43,7 @@ class PairSteps:
         return {pair: self._rate(pair) for pair in pairs}
 
     def _start(self, pair: Pair) -> subprocess.Popen[bytes]:
-        program = (sys.executable, "-m", "relight.resilience.health.active.exchange")
+        program = (sys.executable, "-P", "-m", "relight.resilience.health.active.exchange")
         request = StepRequest(
             name="pair",
             nodes=pair,

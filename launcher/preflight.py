@@ -91,7 +91,7 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
         ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
     """
     job_id, nodes, out_dir = _held_nodes(run)
-    program = (sys.executable, "-m", "relight.resilience.health.preflight")
+    program = (sys.executable, "-P", "-m", "relight.resilience.health.preflight")
     request = StepRequest(
         name="preflight",
         nodes=nodes,

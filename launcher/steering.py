@@ -25,6 +25,7 @@ from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import JobState, QueuedJob
+from .json_values import texts
 from .presence import read_facts
 from .queue import Queue, queued_jobs
 from .runs import StoredRun, refuse_sweep
@@ -85,13 +86,15 @@ def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMI
     A batch script is requeued: Slurm tells it to end as it always does.
 
     Raises:
-        UsageError: the run does not run now, or may not leave its nodes.
+        UsageError: the run does not run now, or may not leave its nodes, or there are no such.
         NotDone: its supervisor did not answer.
     """
     if not exclude and _start_now(run):
         return
     facts = _running(run)
     config = run.plan.config
+    if strangers := _strangers(run, facts, exclude):
+        raise UsageError(f"--exclude: there is no node {', '.join(strangers)}")
     if exclude and config.restart.mode == "never" and len(exclude) > config.spares:
         raise UsageError(
             "without these nodes the run needs others, and restart.mode is never: it would end"
@@ -100,6 +103,18 @@ def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMI
     if config.program == "script":
         assert facts.job_id is not None
         SlurmClient().requeue(facts.job_id)
+
+
+def _strangers(run: StoredRun, facts: RunFacts, nodes: Sequence[str]) -> list[str]:
+    """Names that mean no node: of Slurm's, or of those that a local run has."""
+    if not nodes:
+        return []
+    known = (
+        texts((facts.progress or {}).get("nodes"))
+        if run.plan.cluster == "local"
+        else SlurmClient().node_states(nodes)
+    )
+    return [node for node in nodes if node not in known]
 
 
 def _start_now(run: StoredRun) -> bool:

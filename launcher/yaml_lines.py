@@ -18,6 +18,9 @@ Lines = Mapping[Path, int]
 MAX_DEPTH: Final = 20
 _GROUPS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 MAX_VALUES: Final = 10_000
+_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
+_FLOAT: Final = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+_NUMBER: Final = re.compile(rf"(?=.{{1,100}}$){_FLOAT}")
 
 
 class YamlFault(ValueError):
@@ -52,7 +55,7 @@ for _tag, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("int", r"[-+]?[0-9]+", "-+0123456789"),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", _FLOAT, "-+.0123456789"),
 ):
     _Loader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_tag}",
@@ -128,9 +131,11 @@ def _scalar(node: yaml.Node) -> object:
             return None
         case "bool":
             return text.lower() == "true"
-        case "int":
+        case "int" if _INTEGER.fullmatch(text):
             return int(text)
-        case "float":
+        case "float" if _NUMBER.fullmatch(text):
             return Spelled(text)
+        case "int" | "float":  # by a tag of the writer's, or of a length that nobody means
+            raise YamlFault(node.start_mark.line + 1, f"{text[:40]!r} is no number read here")
         case _:
             raise YamlFault(node.start_mark.line + 1, f"{node.tag} is not allowed here")

@@ -12,9 +12,11 @@ from typing import Final
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
-def adopt_orphans() -> None:
-    """From now on descendants whose parent ends become children of this process."""
+def adopt_orphans() -> frozenset[int]:
+    """From now on descendants whose parent ends become children of this process; those that are
+    its children already, as of the shell that became it."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return frozenset(children())
 
 
 def children() -> list[int]:
@@ -23,9 +25,9 @@ def children() -> list[int]:
     return [int(pid) for pid in listing.split()]
 
 
-def kill_adopted() -> None:
+def kill_adopted(spared: frozenset[int]) -> None:
     """Kills what is left, until nothing is: each kill may hand us that process's children."""
-    while left := children():
+    while left := [pid for pid in children() if pid not in spared]:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

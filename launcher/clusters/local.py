@@ -111,6 +111,7 @@ class LocalCluster:
         output = [] if request.output is None else [f"--output={request.output}"]
         argv = (
             sys.executable,
+            "-P",
             "-m",
             "relight.launcher.clusters.local_step",
             f"--nodes={','.join(request.nodes)}",

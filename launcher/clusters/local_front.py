@@ -101,10 +101,10 @@ class Front:
         with _locked(self.folder) as lock, self._signals(), self.watcher:
             self.folder.held.unlink(missing_ok=True)  # --resume releases it
             told_path(self.folder).unlink(missing_ok=True)
-            adopt_orphans()
+            not_ours = adopt_orphans()
             while True:
                 code = self._run_attempt(lock)
-                kill_adopted()
+                kill_adopted(not_ours)
                 if self._told is signal.SIGINT:
                     self._note_cancel()
                     return EXIT_FAILED

@@ -60,7 +60,7 @@ def tasks_of(nodes: Sequence[str], tasks_per_node: int) -> list[Task]:
 
 def run_step(tasks: Sequence[Task], argv: Sequence[str], output: IO[bytes] | int) -> int:
     """Runs all tasks to their end; the highest exit code (128 + signal for a killed task)."""
-    adopt_orphans()
+    not_ours = adopt_orphans()
     parent = os.getppid()
     told_at: list[float] = []
     signal.signal(signal.SIGTERM, lambda *_: told_at.append(time.monotonic()))
@@ -76,7 +76,7 @@ def run_step(tasks: Sequence[Task], argv: Sequence[str], output: IO[bytes] | int
         _reap_strangers({process.pid for process in processes})
         time.sleep(_TICK_S)
     _signal_all(processes, signal.SIGKILL, even_ended=True)
-    kill_adopted()
+    kill_adopted(not_ours)
     codes = [process.returncode for process in processes]
     return max(code if code >= 0 else 128 - code for code in codes)
 

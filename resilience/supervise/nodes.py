@@ -121,7 +121,7 @@ async def _step(
         nodes=nodes,
         tasks_per_node=1,
         cpus_per_task=1,
-        argv=(sys.executable, "-m", *program),
+        argv=(sys.executable, "-P", "-m", *program),
         env=env,
         output=out_dir / "step.log",
     )

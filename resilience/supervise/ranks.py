@@ -177,7 +177,7 @@ class Ranks:
             nodes=nodes,
             tasks_per_node=self._config.tasks_per_node,
             cpus_per_task=self._config.cpus_per_task,
-            argv=(python, "-m", "relight.resilience.worker.agent"),
+            argv=(python, "-P", "-m", "relight.resilience.worker.agent"),
             env=env,
             mpi=self._config.mpi,
             options=container.step_options(self._config),

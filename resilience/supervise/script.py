@@ -34,7 +34,7 @@ def agent_command(allocation: Allocation, port: int, env: Mapping[str, str]) -> 
         "RELIGHT_LOCAL_TASK": "0",
         "RELIGHT_NODE": allocation.batch_node,
     }
-    argv = (sys.executable, "-m", "relight.resilience.worker.agent")
+    argv = (sys.executable, "-P", "-m", "relight.resilience.worker.agent")
     return Command(argv, {**initial_environment(), **env, **place})
 
 

@@ -35,6 +35,7 @@ class Question:
                 return f"process {self._process.pid}, which has asked it, cannot be killed"
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             "relight.resilience.supervise.storage_probe",
             *map(str, self._directories),

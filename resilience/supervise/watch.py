@@ -142,7 +142,7 @@ class Watch:
             return
         self._started = time.monotonic()
         await asyncio.to_thread(self._out_dir.mkdir, parents=True, exist_ok=True)
-        program = (sys.executable, "-m", "relight.resilience.health.watch")
+        program = (sys.executable, "-P", "-m", "relight.resilience.health.watch")
         request = StepRequest(
             name="watch",
             nodes=self._healthy(),

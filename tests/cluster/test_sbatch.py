@@ -158,7 +158,8 @@ def test_a_script_that_fails_is_not_run_again(desk: Desk) -> None:
     run = desk.relight("--wrap", "echo once >> runs; exit 3")
     assert run.finish()["state"] == "FAILED", run.story()
     assert desk.text("runs") == "once\n"
-    assert "3:0" in desk.site.user("sacct", "-X", "-n", "-P", "-j", run.job_id, "-o", "ExitCode")
+    accounted = ("sacct", "-X", "-n", "-P", "-j", run.job_id, "-o", "ExitCode")
+    eventually(lambda: "3:0" in desk.site.user(*accounted), 30, run.story)
 
 
 SIGNALS = """#!/bin/bash

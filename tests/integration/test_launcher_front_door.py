@@ -101,7 +101,7 @@ def test_a_script_is_not_kept_without_a_cluster(shell: Shell, tmp_path: Path) ->
     ("line", "said"),
     [
         ("working_dir: /nowhere", "working_dir: /nowhere is no directory"),
-        ("command: [no-such-program]", "there is no program 'no-such-program' here"),
+        ("command: [no-such-program]", "command: 'no-such-program' is no program here"),
         ("command: echo ${HOME}", "'${HOME}' has no meaning in it"),
         ("command: echo ~/data", "'~/data' has no meaning in it"),
     ],

@@ -393,6 +393,15 @@ def test_the_oldest_exclusion_is_dropped_when_nodes_run_out(
     assert "--exclude=n3,n2" in healthy.calls("sbatch")[0]
 
 
+def test_a_name_that_slurm_does_not_know_is_not_excluded(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    """Slurm refuses the whole job for one: of a node that is no more, or was never."""
+    healthy.answer("sinfo", "n1|idle\nn2|idle\nn3|idle\nn4|idle\n")
+    cluster.new_allocation(["n99", "n2"], "successor")
+    assert "--exclude=n2" in healthy.calls("sbatch")[0]
+
+
 @pytest.mark.parametrize("third", ["", "n3|drained\n"])
 def test_a_job_does_not_exclude_the_node_that_it_cannot_start_without(
     healthy: FakeSlurm, cluster: SlurmCluster, third: str

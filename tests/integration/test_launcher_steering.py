@@ -68,6 +68,7 @@ def test_restart_saves_and_starts_again_in_place(run: Run) -> None:
 
 
 def test_restart_without_a_node_goes_elsewhere(run: Run) -> None:
+    assert "there is no node n99" in refusal(run, "restart", "t-", "--exclude", "n99,node1")
     run.relight("restart", "t-", "--exclude", "node[1-1]")
     begun(run, 2)
     end(run)

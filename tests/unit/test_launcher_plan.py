@@ -80,7 +80,8 @@ def test_a_local_script_has_no_sbatch_lines() -> None:
     script = make(SPEC, "local").script
     assert "#SBATCH" not in script
     assert script.endswith(
-        "exec /opt/venv/bin/python -m relight.launcher.supervise /home/u/.relight/runs/lm-0a1b2c\n"
+        "exec /opt/venv/bin/python -P -m relight.launcher.supervise "
+        "/home/u/.relight/runs/lm-0a1b2c\n"
     )
 
 
@@ -133,7 +134,7 @@ def test_hostile_values_stay_values(tmp_path: Path, value: str) -> None:
     result = subprocess.run(
         ["bash"], input=script, capture_output=True, text=True, cwd=tmp_path, check=True
     )
-    assert result.stdout.splitlines() == ["-m", "relight.launcher.supervise", f"/x/{value}"]
+    assert result.stdout.splitlines() == ["-P", "-m", "relight.launcher.supervise", f"/x/{value}"]
     assert not (tmp_path / "HIT").exists()
 
 
@@ -193,7 +194,7 @@ def test_a_failing_setup_line_ends_the_run(
     result = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert f"line {line} of setup failed with exit code {code}" in result.stderr
-    assert result.stdout == f"-m relight.launcher.leave {tmp_path} failure 0\n"
+    assert result.stdout == f"-P -m relight.launcher.leave {tmp_path} failure 0\n"
     verdict = (tmp_path / "verdict.json").read_text()
     assert '"state": "FAILED"' in verdict
     assert f"line {line}" in verdict
@@ -210,7 +211,7 @@ def test_a_signal_during_setup(
     """What `leave` answers decides whether setup goes on; a second signal does not end it."""
     python = tmp_path / "python"
     python.write_text(
-        '#!/bin/bash\necho "$2 $4"\n[[ $2 = *.supervise ]] && exit 0\n'
+        '#!/bin/bash\necho "$3 $5"\n[[ $3 = *.supervise ]] && exit 0\n'
         f"kill -{name} $$\nexit {leave_code}\n"
     )
     python.chmod(0o755)

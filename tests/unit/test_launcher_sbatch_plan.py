@@ -163,7 +163,9 @@ def test_run_names(job_name: str, name: str) -> None:
 
 
 def test_variables_in_own_lines() -> None:
-    config = rules("env: {OUT: '${SCRATCH}/${run.id}', RAW: '$${SCRATCH}'}", "resume: ./on ${N}")
+    config = rules(
+        "env: {OUT: '${SCRATCH}/${run.id}', RAW: '$${SCRATCH}'}", "resume: sh -c './on ${N}'"
+    )
     assert config.env == {"OUT": "/scratch/me/job-0a1b2c", "RAW": "${SCRATCH}"}
     assert "${N}" in config.resume[-1], "a shell's own"
     with pytest.raises(SpecError, match="the variable NOWHERE is not set"):

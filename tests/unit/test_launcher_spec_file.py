@@ -71,6 +71,11 @@ env: {HF_TOKEN: x}
     [
         ("name: x", 1, "command is missing"),
         ("command: []", 1, "the command is empty"),
+        ('command: ["\\ud800"]', 1, "half a character"),
+        ("command: x\nresources: {nodes: !!int abc}", 2, "'abc' is no number"),
+        ("command: x\nresources: {nodes: !!float abc}", 2, "'abc' is no number"),
+        (f"command: x\nresources: {{nodes: {'9' * 5000}}}", 2, "is no number"),
+        ("command: x\nresources: {nodes: 9999999999}", 2, "1000000"),
         ("command: ''", 1, "the command is empty"),
         ("command: python 'x", 1, "No closing quotation"),
         ("command: cd x && python y", 1, "not run by a shell"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ PACKAGE = HOME / "src" / "relight"
 ROOMS = ("launcher", "resilience", "slurm_templates", "storage")
 AROUND = ("src", "tests", "examples", "benchmarks", "scripts")
 MAX_LINES = 400
+# How this interpreter is told to run a module: the word before -m.
+STARTED = re.compile(r'(?:sys\.executable,\s*"|\{\{ python \}\} )(-\w+)"?,?\s*"?-m')
 
 
 def sources(*folders: str) -> Iterator[Path]:
@@ -96,3 +99,12 @@ def test_a_long_module_says_why() -> None:
         if "length" not in (ast.get_docstring(ast.parse(path.read_bytes())) or "")
     ]
     assert faults == []
+
+
+def test_modules_of_ours_start_without_the_working_directory() -> None:
+    """It is the user's: a queue.py there must not stand in for Python's own."""
+    texts = [path.read_text() for path in sources("launcher", "resilience", "storage")]
+    texts.append((HOME / "slurm_templates" / "job.sh.j2").read_text())
+    started = [found for text in texts for found in STARTED.findall(text)]
+    assert len(started) > 10
+    assert set(started) == {"-P"}

@@ -162,6 +162,10 @@ class Rearrangement:
         if not avoided:
             return theirs
         states = self.client.nodes_of_partition(job.partition)
+        known = states | self.client.node_states(avoided)
+        for node in [node for node in avoided if node not in known]:
+            avoided.remove(node)  # one such name, and Slurm refuses all
+            _log.warning("%s is not avoided: Slurm knows no node of this name", node)
         in_service = {node for node, state in states.items() if can_be_allocated(state)}
         may_serve = {node for node, state in states.items() if not state.startswith("drain")}
         # The second time for nodes that are down: the job may have to wait until they are back, and

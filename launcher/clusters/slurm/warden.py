@@ -112,7 +112,7 @@ def _request(
         nodes=nodes,
         tasks_per_node=1,
         cpus_per_task=1,
-        argv=(sys.executable, "-m", __name__, str(config.run_dir), allocation.attempt, *more),
+        argv=(sys.executable, "-P", "-m", __name__, str(config.run_dir), allocation.attempt, *more),
         env={},
         output=folder / "warden.log",
     )

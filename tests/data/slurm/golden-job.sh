@@ -20,10 +20,10 @@
 
 trap '' USR1
 
-(/opt/venv/bin/python -m relight.launcher.clusters.slurm.wardens_of_setup /home/u/.relight/runs/lm-0a1b2c < /dev/null > /dev/null 2>&1 &)
+(/opt/venv/bin/python -P -m relight.launcher.clusters.slurm.wardens_of_setup /home/u/.relight/runs/lm-0a1b2c < /dev/null > /dev/null 2>&1 &)
 relight_output_bytes=$(stat -L -c %s /proc/self/fd/1)
 relight_ask() {
-    (trap '' TERM INT; exec /opt/venv/bin/python -m relight.launcher.leave /home/u/.relight/runs/lm-0a1b2c "$1" "$relight_output_bytes") || {
+    (trap '' TERM INT; exec /opt/venv/bin/python -P -m relight.launcher.leave /home/u/.relight/runs/lm-0a1b2c "$1" "$relight_output_bytes") || {
         relight_code=$?
         trap - EXIT
         exit "$relight_code"
@@ -55,4 +55,4 @@ relight_check_setup "$?"
 trap - EXIT
 
 trap '' TERM
-exec /opt/venv/bin/python -m relight.launcher.supervise /home/u/.relight/runs/lm-0a1b2c
+exec /opt/venv/bin/python -P -m relight.launcher.supervise /home/u/.relight/runs/lm-0a1b2c
