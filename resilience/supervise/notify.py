@@ -23,7 +23,7 @@ from ..run_folder import RunFolder
 from ..worker.secret_files import read_secrets
 
 LIMIT_S: Final = 10.0
-_POST: Final = (sys.executable, "-m", "relight.resilience.supervise.post")
+_POST: Final = (sys.executable, "-P", "-m", "relight.resilience.supervise.post")
 # What `notify.on` calls them.
 _OCCASIONS: Final = {
     Outcome.COMPLETED: "finished",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stage.local import PATIENCE_S, PROGRAM, RELIGHT, Run, wait_until
+from stage.local import PATIENCE_S, PROGRAM, Run, wait_until
 
 
 @pytest.fixture
@@ -258,29 +257,6 @@ def test_a_setup_line_that_ends_the_script(
     assert run.end()[0] == 1
     status = run.status()
     assert (status["state"], status["reason"]) == ("FAILED", said)
-
-
-def test_what_lies_beside_a_run_is_left_alone(home: Path, tmp_path: Path) -> None:
-    """Files called like Python's own modules, and processes of the shell that became the front."""
-    for name in ("queue", "random", "token", "types"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('not Python's own')\n")
-    spec = tmp_path / "job.yaml"
-    spec.write_text("command: [echo, hello]\n")
-    command = f"sleep 600 & echo $!; exec {RELIGHT} run --json {spec}"
-    with subprocess.Popen(
-        ["bash", "-c", command],
-        env={**os.environ, "RELIGHT_HOME": str(home)},
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as shell:
-        assert shell.stdout is not None
-        beside = psutil.Process(int(shell.stdout.readline()))
-        said = shell.stdout.read() if shell.wait(PATIENCE_S) == 0 else ""
-        lives = beside.is_running()
-        beside.kill()
-    assert '"COMPLETED"' in said
-    assert lives
 
 
 def test_setup_may_set_what_ends_a_script(home: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ PACKAGE = HOME / "src" / "relight"
 ROOMS = ("launcher", "resilience", "slurm_templates", "storage")
 AROUND = ("src", "tests", "examples", "benchmarks", "scripts")
 MAX_LINES = 400
-# How this interpreter is told to run a module: the word before -m.
-STARTED = re.compile(r'(?:sys\.executable,\s*"|\{\{ python \}\} )(-\w+)"?,?\s*"?-m')
+# The first option that our own interpreter is given.
+STARTED = re.compile(r'(?:sys\.executable,\s*"|\{\{ python \}\} )(-\w)')
 
 
 def sources(*folders: str) -> Iterator[Path]:
