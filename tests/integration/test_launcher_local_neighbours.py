@@ -16,7 +16,7 @@ def test_what_lies_beside_a_run_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not Python's own')\n")
     spec = tmp_path / "job.yaml"
     spec.write_text("command: [echo, hello]\n")
-    command = f"sleep 600 & echo $!; exec {RELIGHT} run --json {spec}"
+    command = f"sleep 600 > /dev/null & echo $!; exec {RELIGHT} run --json {spec}"
     with subprocess.Popen(
         ["bash", "-c", command],
         env={**os.environ, "RELIGHT_HOME": str(tmp_path / "home")},
