@@ -17,8 +17,11 @@ from .layout import Incarnation, epoch_of, epoch_path, epochs_dir
 from .sealed import Json, field, seal, unseal
 
 
-def claim_epoch(directory: Path, incarnation: Incarnation) -> int:
-    """Takes the directory over, and returns the number under which to commit. Raises OSError."""
+def claim_epoch(directory: Path, incarnation: Incarnation, run: str = "") -> int:
+    """Takes the directory over, and returns the number under which to commit. Raises OSError.
+
+    ``run`` is told to whoever held it before: another attempt of a run is no other run.
+    """
     make_dirs(epochs_dir(directory))
     epoch = newest_epoch(directory)
     while True:
@@ -27,6 +30,7 @@ def claim_epoch(directory: Path, incarnation: Incarnation) -> int:
             "epoch": epoch,
             "attempt": incarnation.attempt,
             "generation": incarnation.generation,
+            **({"run": run} if run else {}),
             "created": datetime.now(UTC).isoformat(),
         }
         if publish_new(epoch_path(directory, epoch), seal(body)):
@@ -42,7 +46,7 @@ def check_holding(directory: Path, epoch: int) -> None:
     """Raises Fenced when somebody has claimed the directory since, OSError when claims are gone."""
     newest = newest_epoch(directory)
     if newest > epoch:
-        raise Fenced(str(directory), epoch, newest)
+        raise Fenced(str(directory), epoch, newest, _run_of(directory, newest))
     if newest < epoch:
         raise FileNotFoundError(
             errno.ENOENT,
@@ -62,6 +66,14 @@ def claims(directory: Path) -> dict[Incarnation, int]:
         except (OSError, ValueError):
             continue
     return held
+
+
+def _run_of(directory: Path, epoch: int) -> str:
+    """Whose claim it is; empty where that is not known."""
+    try:
+        return str(unseal(epoch_path(directory, epoch).read_bytes()).get("run", ""))
+    except (OSError, ValueError):
+        return ""
 
 
 def _claims(directory: Path) -> list[int]:

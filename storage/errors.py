@@ -160,10 +160,13 @@ class SaveIncomplete(RelightError):
 class Fenced(RelightError):
     """A later incarnation has taken over this directory: the caller must stop writing to it."""
 
-    def __init__(self, directory: str, held: int, newest: int) -> None:
+    def __init__(self, directory: str, held: int, newest: int, run: str = "") -> None:
+        of_run = f" of run {run}" if run else ""
         super().__init__(
-            f"{directory} belongs to epoch {newest} now, this process holds epoch {held}: "
-            "another attempt of the run has taken over, stop this one."
+            f"{directory} belongs to epoch {newest}{of_run} now, this process holds epoch {held}: "
+            "another attempt has taken over, stop this one."
         )
+        self.directory = directory
         self.held = held
         self.newest = newest
+        self.run = run  # that has taken over; empty where it is not known

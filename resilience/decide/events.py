@@ -273,9 +273,10 @@ class AllocationRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """Another supervisor has taken the run over."""
+    """Another supervisor has taken the checkpoints over: of this run, or of ``other_run``."""
 
     reason: str
+    other_run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

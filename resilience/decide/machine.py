@@ -156,7 +156,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case AllocationRefused():
             return allocation_refused(state, event, policy, now)
         case Superseded():
-            return finish(state, Outcome.INTERRUPTED, EXIT_STOP, "superseded", event.reason)
+            outcome = Outcome.STOPPED if event.other_run else Outcome.INTERRUPTED
+            return finish(state, outcome, EXIT_STOP, "superseded", event.reason)
         case _:
             assert_never(event)
 

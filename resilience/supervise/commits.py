@@ -32,6 +32,7 @@ class Claim:
     directory: Path
     incarnation: Incarnation
     epoch: int
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,17 @@ class Save:
     step: int
     receipts: tuple[Receipt, ...]
     stall_s: float | None = None
+
+
+def superseded(error: Fenced, run: str) -> Superseded:
+    """A later attempt of ``run`` goes on with it; another run is in its way."""
+    if error.run in ("", run):
+        return Superseded(reason=str(error))
+    reason = (
+        f"run {error.run} has taken {error.directory} over, and one directory serves one run: "
+        "submit again with another checkpoint.directory, or when that run has ended"
+    )
+    return Superseded(reason=reason, other_run=error.run)
 
 
 class Commits:
@@ -130,7 +142,7 @@ class Commits:
         if self._disowned:
             _log.info("an older generation's commit of step %d has ended: %s", step, error)
         elif isinstance(error, Fenced):
-            self._emit(Superseded(reason=str(error)))
+            self._emit(superseded(error, self._claim.run))
         else:
             _log.error("checkpoint of step %d is not committed: %s", step, error)
             self._on_end(None)

@@ -37,12 +37,12 @@ from ..decide.events import (
     StartFailed,
     StorageAnswered,
     StorageSilent,
-    Superseded,
 )
 from ..health.exclusion import record_exclusion
 from ..run_folder import RunFolder
 from . import storage_probe
 from .cluster import Allocation, Cluster, ClusterUnavailable, Restart, RestartRefused
+from .commits import superseded
 from .marks import look_for_cancel
 from .nodes import probe, put_to_work, run_preflight
 from .pace import Pace
@@ -158,7 +158,7 @@ class Orders:
             self._emit(RestoreImpossible(reason=str(error)))
             return
         except Fenced as error:
-            self._emit(Superseded(reason=str(error)))
+            self._emit(superseded(error, self._config.run_id))
             return
         except OSError as error:
             self._emit(

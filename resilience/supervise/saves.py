@@ -54,6 +54,7 @@ class Saves:
         emit: Callable[[Event], None],
         tell_programs: Callable[[Message], None],
     ) -> None:
+        self._run = config.run_id
         self._directory = config.checkpoint.directory
         self._keep = config.checkpoint.keep
         interval = parse_interval(config.checkpoint.interval)
@@ -114,10 +115,10 @@ class Saves:
                     str(self._directory),
                 )
             self._directory.mkdir(parents=True, exist_ok=True)
-            epoch = claim_epoch(self._directory, incarnation)
+            epoch = claim_epoch(self._directory, incarnation, self._run)
             for manifest in commit_complete(self._directory, epoch):
                 _log.info("checkpoint of step %d was complete: committed now", manifest.step)
-            claim = Claim(self._directory, incarnation, epoch)
+            claim = Claim(self._directory, incarnation, epoch, self._run)
             return claim, self._choose(committed_step)
 
     def _choose(self, committed_step: int) -> Restore:

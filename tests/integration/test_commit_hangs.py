@@ -156,16 +156,22 @@ def test_a_commit_that_still_hangs_is_no_failure_of_the_next_generation(
     asyncio.run(story())
 
 
-def test_another_attempt_that_took_over_ends_this_one(run_config: RunConfig) -> None:
+@pytest.mark.parametrize(("run", "other"), [("lm-0a1b2c", ""), ("lm-999999", "lm-999999")])
+def test_another_attempt_that_took_over_ends_this_one(
+    run: str, other: str, run_config: RunConfig
+) -> None:
     told: list[Event] = []
 
     async def story() -> None:
         saves = Saves(run_config, told.append, lambda message: None)
         await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
-        claim_epoch(run_config.checkpoint.directory, Incarnation("8.0", 1))
+        claim_epoch(run_config.checkpoint.directory, Incarnation("8.0", 1), run)
         saved(saves, run_config.checkpoint.directory, 1)
         await saves.settle()
-        assert [type(event) for event in told] == [Superseded]
+        (event,) = told
+        assert isinstance(event, Superseded)
+        assert event.other_run == other
+        assert run in event.reason
 
     asyncio.run(story())
 
@@ -175,11 +181,11 @@ def test_a_beginning_that_was_given_up_does_not_fence_the_next(
 ) -> None:
     begun, back = threading.Event(), threading.Event()
 
-    def slow(directory: Path, writer: Incarnation) -> int:
+    def slow(directory: Path, writer: Incarnation, run: str) -> int:
         if writer.generation == 1:
             begun.set()
             back.wait(20)
-        return claim_epoch(directory, writer)
+        return claim_epoch(directory, writer, run)
 
     monkeypatch.setattr("relight.resilience.supervise.saves.claim_epoch", slow)
     told: list[Event] = []

@@ -453,11 +453,17 @@ def test_a_checkpoint_that_only_one_node_cannot_read_stays_and_the_node_is_asked
     assert order.nodes == ("n2",)
 
 
-def test_who_is_superseded_ends_without_a_verdict() -> None:
-    _, actions = tell([*RUNNING, Superseded(reason="a later epoch was claimed")])
+@pytest.mark.parametrize(
+    ("other_run", "outcome"), [("", Outcome.INTERRUPTED), ("lm-9", Outcome.STOPPED)]
+)
+def test_who_is_superseded_ends_without_a_verdict_unless_by_another_run(
+    other_run: str, outcome: Outcome
+) -> None:
+    lost = Superseded(reason="a later epoch was claimed", other_run=other_run)
+    _, actions = tell([*RUNNING, lost])
     end = only(actions)
     assert isinstance(end, Finish)
-    assert end.outcome is Outcome.INTERRUPTED
+    assert (end.outcome, end.exit_code) == (outcome, 93)
 
 
 def test_a_scheduler_that_is_silent_leaves_the_way_back_open() -> None:
