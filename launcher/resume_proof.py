@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relight.errors import RelightError
 from relight.resilience.exit_codes import EXIT_DONE
-from relight.resilience.supervise.journal import read_journals
-from relight.storage.choose import newest_valid
+from relight.resilience.supervise.journal import Record, read_journals
+from relight.resilience.supervise.requests import write_request
 
 from .clusters.local_front import Front
+from .proof_beginning import Place, compared, first_step, keep_beginning, newest_in, without_old
 from .runs import StoredRun
 from .steering import restart
-from .watch import read_progress, watcher
+from .watch import JournalTail, read_progress, watcher
 
 if TYPE_CHECKING:
     from relight.storage.compare import Comparison
@@ -28,11 +32,13 @@ class ProofImpossible(RelightError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """``resumed`` are the steps from which the second run went on."""
+    """``resumed`` are the steps from which the second run went on; ``old`` is what differed already
+    before that, and was not changed by either run."""
 
     step: int
     resumed: tuple[int, ...]
     comparison: Comparison
+    old: tuple[str, ...]
 
 
 def prove(undisturbed: StoredRun, disturbed: StoredRun, at_step: int) -> Proof:
@@ -42,43 +48,91 @@ def prove(undisturbed: StoredRun, disturbed: StoredRun, at_step: int) -> Proof:
     Raises:
         ProofImpossible: a run failed or saved nothing, or was over before it could be restarted.
     """
-    _run(undisturbed)
-    restarting = _Restarting(disturbed, at_step)
-    restarting.start()
-    try:
+    with _beside(_Keeping(undisturbed)):
+        _run(undisturbed)
+    restarting = _Restarting(disturbed, max(at_step, first_step(undisturbed)))
+    with _beside(restarting):
         _run(disturbed)
-    finally:
-        restarting.over.set()
-        restarting.join()
     resumed = _resumed(disturbed)
     if not resumed:
         raise ProofImpossible(
             f"{disturbed.run_id} was over before it could be restarted at step {at_step}"
             f"{restarting.fault}: give the job more steps, or another --at"
         )
-    step, comparison = _compare(undisturbed, disturbed)
-    return Proof(step, resumed, comparison)
+    runs = (undisturbed, disturbed)
+    last = _last(runs)
+    comparison, old = without_old(compared(*last), runs, last)
+    return Proof(last[0].manifest.step, resumed, comparison, old)
 
 
-class _Restarting(threading.Thread):
-    """Restarts a run as a user would, as soon as it has come so far."""
+def remove_run(run: StoredRun) -> None:
+    """Takes away a run that nobody asked to have."""
+    shutil.rmtree(run.folder.root)
+
+
+class _Beside(threading.Thread):
+    """Does something to a run until it is over."""
+
+    def __init__(self, run: StoredRun) -> None:
+        super().__init__(name="beside the run")
+        self.over = threading.Event()
+        self._run = run
+        self._tail = JournalTail(run.folder)
+
+    def _next(self, name: str) -> Record | None:
+        """The next record of this name; None once the run is over."""
+        while not self.over.wait(_TICK_S):
+            for record in self._tail.new_records():
+                if record.name == name:
+                    return record
+        return None
+
+
+class _Keeping(_Beside):
+    """Lets a run save as soon as it can, and keeps that."""
+
+    def run(self) -> None:
+        write_request(self._run.folder, "checkpoint")
+        saved = self._next("CheckpointCommitted")
+        if saved is not None:
+            keep_beginning(self._run, int(str(saved.data["step"])))
+
+
+class _Restarting(_Beside):
+    """Restarts a run as a user would, as soon as it has come so far, and keeps what it saved."""
 
     def __init__(self, run: StoredRun, at_step: int) -> None:
-        super().__init__(name="restarting")
-        self.over = threading.Event()
+        super().__init__(run)
         self.fault = ""
-        self._run = run
         self._at_step = at_step
 
     def run(self) -> None:
-        while not self.over.wait(_TICK_S):
-            step = (read_progress(self._run.folder) or {}).get("step")
-            if isinstance(step, int) and step >= self._at_step:
-                try:
-                    restart(self._run, ())
-                except RelightError as error:
-                    self.fault = f" ({error})"
+        while not self._has_come_so_far():
+            if self.over.wait(_TICK_S):
                 return
+        self._tail.new_records()  # what follows is of the restart
+        try:
+            restart(self._run, ())
+        except RelightError as error:
+            self.fault = f" ({error})"
+            return
+        again = self._next("RanksStarted")
+        if again is not None and again.data.get("restored_step") is not None:
+            keep_beginning(self._run, int(str(again.data["restored_step"])))
+
+    def _has_come_so_far(self) -> bool:
+        step = (read_progress(self._run.folder) or {}).get("step")
+        return isinstance(step, int) and step >= self._at_step
+
+
+@contextmanager
+def _beside(thread: _Beside) -> Iterator[None]:
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.over.set()
+        thread.join()
 
 
 def _run(run: StoredRun) -> None:
@@ -102,19 +156,15 @@ def _resumed(run: StoredRun) -> tuple[int, ...]:
     return tuple(resumed)
 
 
-def _compare(one: StoredRun, other: StoredRun) -> tuple[int, Comparison]:
-    from relight.storage.compare import Source, compare
-    from relight.storage.shards import Shards
-
-    places = [run.plan.config.checkpoint.directory for run in (one, other)]
-    found = [newest_valid(place) for place in places]
-    first, second = found
+def _last(runs: tuple[StoredRun, StoredRun]) -> tuple[Place, Place]:
+    """Their last checkpoints."""
+    first, second = (newest_in(run.plan.config.checkpoint.directory) for run in runs)
     if first is None or second is None:
         raise ProofImpossible("the job saves nothing: its program has to use relight.join")
-    if first.step != second.step:
+    steps = (first.manifest.step, second.manifest.step)
+    if steps[0] != steps[1]:
         raise ProofImpossible(
-            f"the runs ended with steps {first.step} and {second.step}: a job that is to be proved "
+            f"the runs ended with steps {steps[0]} and {steps[1]}: a job that is to be proved "
             "must always take the same number of steps"
         )
-    with Shards(places[0], first) as ours, Shards(places[1], second) as theirs:
-        return first.step, compare(Source(first, ours), Source(second, theirs))
+    return first, second

@@ -8,6 +8,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,9 @@ from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
 from ..watch import flushed, watcher
 from .spec_arguments import with_sets
+
+if TYPE_CHECKING:
+    from ..asked import Asked
 
 
 @click.command("run")
@@ -118,7 +122,8 @@ def check_command(config: RunConfig) -> None:
 def new_local_run(
     spec: Path, sets: tuple[str, ...], held: HeldAllocation | None = None, *, apart: bool = False
 ) -> StoredRun:
-    """A run that can begin; ``apart``: with checkpoints in its own folder, whatever the spec says.
+    """A run that can begin; ``apart``: under a name and in folders of its own, whatever
+    the spec says.
 
     Raises:
         UsageError: it cannot run on this machine.
@@ -127,6 +132,7 @@ def new_local_run(
     from ..plan import plan
 
     asked = read_asked(spec, sets)
+    asked = _apart(asked) if apart else asked
     launch = plan(asked.spec, asked.submitter, "local")
     if asked.spec.sweep is not None:
         raise UsageError(f"{spec}: sweep: runs without Slurm have no arrays; --set gives one point")
@@ -135,12 +141,15 @@ def new_local_run(
     check_place(launch.config, held)
     if not asked.spec.setup:  # which may bring it
         check_command(launch.config)
-    if apart:
-        directory = launch.config.run_dir / "checkpoints"
-        checkpoint = replace(launch.config.checkpoint, directory=directory)
-        launch = replace(launch, config=replace(launch.config, checkpoint=checkpoint))
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         return StoredRun(folder, read_plan(folder.root))
+
+
+def _apart(asked: Asked) -> Asked:
+    checkpoint = asked.spec.checkpoint.model_copy(update={"directory": None})
+    spec = asked.spec.model_copy(update={"run_dir": None, "checkpoint": checkpoint})
+    run_id = f"verify-{asked.submitter.run_id}"
+    return replace(asked, spec=spec, submitter=replace(asked.submitter, run_id=run_id))
 
 
 def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:

@@ -9,7 +9,7 @@ import click
 
 from relight.resilience.exit_codes import EXIT_FAILED
 
-from ..resume_proof import prove
+from ..resume_proof import prove, remove_run
 from .ckpt.diff import as_json_values, as_line
 from .run import new_local_run
 from .spec_arguments import with_spec
@@ -29,7 +29,9 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
     """Run the job of SPEC twice on this machine, once with a restart, and compare the results.
 
     Every array and every plain value of the two last checkpoints must be the same, bit for bit;
-    exit 1 when they are not. Give the job few steps: it is run to its end.
+    exit 1 when they are not. What differed before the restart already, and was never changed, does
+    not count: generators that are neither seeded nor used. Give the job few steps: it is run to its
+    end. The two runs are removed when they are the same.
     """
     undisturbed, disturbed = (new_local_run(path, sets, apart=True) for _ in range(2))
     proof = prove(undisturbed, disturbed, at)
@@ -42,6 +44,7 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
             "same": found.same,
             "arrays": [as_json_values(one) for one in found.arrays],
             "values": found.values,
+            "differed_before": proof.old,
         }
         click.echo(json.dumps(told))
     else:
@@ -49,7 +52,21 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
             click.echo(as_line(difference))
         for key in found.values:
             click.echo(f"{key}: plain values differ")
+        for key in proof.old:
+            click.echo(
+                f"{key}: differed before the restart already, as what is not seeded does, and is "
+                "unchanged since: not caused by it"
+            )
         resumed = ", ".join(map(str, proof.resumed))
         verdict = "is the same bit for bit" if found.same else "differs"
-        click.echo(f"step {proof.step}, resumed from step {resumed}: the state {verdict}")
+        click.echo(
+            f"step {proof.step}, resumed from step {resumed} (asked for once step {at} was seen): "
+            f"the state {verdict}"
+        )
+        if not found.same:
+            runs = f"{undisturbed.run_id} {disturbed.run_id}"
+            click.echo(f"both runs stay: `relight ckpt diff {runs}` compares them again")
+    if found.same:
+        remove_run(undisturbed)
+        remove_run(disturbed)
     click.get_current_context().exit(0 if found.same else EXIT_FAILED)

@@ -16,7 +16,6 @@ import numpy as np
 import relight
 
 random.seed(1)
-np.random.seed(2)
 run = relight.join(rng={rng})
 field, forgotten = np.zeros(30_000), np.zeros(1)
 run.protect(field=field, total=0.0)
@@ -56,6 +55,8 @@ def test_a_program_that_protects_all_comes_back_the_same(tmp_path: Path) -> None
     assert (code, found["same"], found["step"]) == (0, True, 120)
     (resumed,) = found["resumed"]
     assert 20 <= resumed < 120
+    assert found["differed_before"] == ["rng/numpy/state/key"], "nobody has seeded or used it"
+    assert list((tmp_path / "home" / "runs").iterdir()) == []
 
 
 def test_what_was_forgotten_is_named_with_how_much_it_differs(tmp_path: Path) -> None:
@@ -66,6 +67,8 @@ def test_what_was_forgotten_is_named_with_how_much_it_differs(tmp_path: Path) ->
     assert (code, found["same"], found["values"]) == (1, False, ["values/total"])
     assert (array["key"], array["elements"]) == ("objects/field", 120 - resumed)
     assert array["max_abs"] == resumed
+    names = [path.name.rpartition("-")[0] for path in (tmp_path / "home" / "runs").iterdir()]
+    assert names == ["verify-t", "verify-t"]
 
 
 def test_a_job_that_is_too_short_proves_nothing(tmp_path: Path) -> None:
