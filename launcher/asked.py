@@ -8,6 +8,7 @@ from pathlib import Path
 
 from relight.errors import UsageError
 
+from .home import from_home
 from .launch_plan import Submitter
 from .run_creation import new_token, submitter
 from .snapshot import work_tree
@@ -35,7 +36,7 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
     token = new_token()
     spec, text = load_spec(path, sets, token)
     facts = submitter(spec.name, token)
-    folder = facts.working_dir / Path(spec.working_dir or "").expanduser()
+    folder = facts.working_dir / from_home(spec.working_dir or "")
     if not folder.is_dir():
         raise UsageError(f"{path}: working_dir: {folder} is no directory, and ranks start there")
     if spec.code == "snapshot":

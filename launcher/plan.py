@@ -21,6 +21,7 @@ from relight.resilience.config import (
 from relight.resilience.run_folder import RunFolder
 from relight.storage.retention import Best, Keep
 
+from .home import from_home
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
 from .spec import Container, JobSpec, KeepRules, Notify, SecretFile
@@ -192,7 +193,7 @@ def _path_text(path: Path | None) -> str | None:
 
 
 def _absolute(path: str | None, here: Path) -> Path | None:
-    return None if path is None else here / Path(path).expanduser()
+    return None if path is None else here / from_home(path)
 
 
 def _sbatch_options(

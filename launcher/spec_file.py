@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from relight.errors import UsageError
 
 from .defaults import default_files
+from .home import from_home
 from .launch_plan import run_name
 from .layers import Layer, Place, layer_of, merged
 from .overrides import override
@@ -106,7 +107,7 @@ def _included(written: Layer, path: Path) -> list[Layer]:
     layer = substitute(Layer(named, written.places), os.environ, "-")
     names = layer.value["include"]
     return [
-        _partial(path.parent / Path(name).expanduser(), "included")
+        _partial(path.parent / from_home(name), "included")
         for name in (names if isinstance(names, list) else [names])
         if isinstance(name, str)  # anything else is told as a fault of the spec
     ]

@@ -8,6 +8,8 @@ import pytest
 
 from relight.errors import UsageError
 from relight.launcher.layers import Layer
+from relight.launcher.plan import run_config
+from relight.launcher.run_creation import submitter
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import load_spec, parse_spec
 from relight.launcher.variables import substitute
@@ -184,3 +186,11 @@ def test_unreadable_file(tmp_path: Path, content: bytes | None, part: str) -> No
         path.write_bytes(content)
     with pytest.raises(UsageError, match=part):
         load_spec(path)
+
+
+@pytest.mark.parametrize("line", ["include: '~nobody-x/a'", "run_dir: '~nobody-x/a'"])
+def test_the_home_of_nobody(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"command: a\n{line}\n")
+    with pytest.raises(UsageError, match="~nobody-x/a: no user of this name"):
+        run_config(load_spec(path)[0], submitter("a"))
