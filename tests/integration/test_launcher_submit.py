@@ -113,7 +113,7 @@ BOTH = pytest.mark.parametrize("words", ["submit", "sbatch"], indirect=True)
 
 
 def folders(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "home" / "runs").iterdir())
+    return list((tmp_path / "home" / "runs").glob("*"))
 
 
 @BOTH
