@@ -20,7 +20,6 @@ class RunState(StrEnum):
     PENDING = "PENDING"
     RUNNING = "RUNNING"
     RESTARTING = "RESTARTING"
-    WAITING = "WAITING"  # for a person, and for nothing else
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -150,8 +149,6 @@ def _state(facts: RunFacts) -> RunState:
     match facts.presence:
         case Presence.RUNNING:
             return RunState.RUNNING
-        case Presence.WAITING if facts.cluster == "local":
-            return RunState.WAITING
         case Presence.WAITING:
             return RunState.RESTARTING if facts.has_started else RunState.PENDING
         case _:

@@ -45,7 +45,7 @@ def test_a_stop_in_the_pause_before_a_restart_ends_the_attempt(home: Path, tmp_p
     run.process.send_signal(signal.SIGTERM)
     code, _ = run.end()
     assert code == 75
-    assert run.status()["state"] == "WAITING"
+    assert run.status()["state"] == "RESTARTING"
     assert (
         orders(run, "StartRanks")[-1]["generation"] == orders(run, "RanksStopped")[-1]["generation"]
     )

@@ -100,7 +100,7 @@ def test_in_a_container_term_saves_and_resume_goes_on(
     run.process.send_signal(signal.SIGTERM)
     assert run.end()[0] == 75
     status = run.status()
-    assert status["state"] == "WAITING"
+    assert status["state"] == "RESTARTING"
     told = run.relight("history", run.folder.name)
     assert "told to stop (held): SIGTERM: relight run was sent SIGTERM" in told
     assert "waits for a person: `relight run --resume` goes on" in told
