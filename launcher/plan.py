@@ -99,6 +99,8 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             lead_s=spec.lead_s,
             staging_bytes=checkpoint.staging if checkpoint.in_background else 0,
             reuse=checkpoint.reuse,
+            tier=checkpoint.tiers.node if checkpoint.tiers is not None else None,
+            tier_bytes=checkpoint.tiers.size if checkpoint.tiers is not None else 0,
             overlap=checkpoint.overlap,
             signal=checkpoint.signal,
             done=checkpoint.done,

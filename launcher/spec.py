@@ -131,6 +131,19 @@ class KeepRules(_Section):
     best: KeepBest | None = None
 
 
+class Tiers(_Section):
+    """A faster place on the nodes themselves, with a bound per node (bytes)."""
+
+    node: Line
+    size: Bytes = 8 * 1024**3
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Tiers:
+        if not self.node.startswith("/"):
+            raise ValueError(f"node: {self.node!r} is no absolute path; write for example /dev/shm")
+        return self
+
+
 class Checkpoint(_Section):
     """``directory`` defaults to ``checkpoints`` in the run folder, ``lead`` to a minute or, in a
     short job, a quarter of the time limit. ``staging`` is per rank (bytes)."""
@@ -142,6 +155,7 @@ class Checkpoint(_Section):
     lead: Lead | None = None
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3
+    tiers: Tiers | None = None
     reuse: CountOrNone = 0
     overlap: bool = False
     signal: SignalName | None = None
@@ -256,6 +270,12 @@ class JobSpec(_Section):
     def _check_together(self) -> JobSpec:
         if self.after and any(name.lstrip("-") == "dependency" for name in self.sbatch):
             fault = "after: sbatch.dependency is given too; name its jobs here, or leave this out"
+            raise NamedFaults([fault])
+        if self.checkpoint.tiers is not None and self.checkpoint.reuse:
+            fault = (
+                "checkpoint.reuse: there is checkpoint.tiers too, and arrays cannot be shared "
+                "between two file systems: leave one of the two out"
+            )
             raise NamedFaults([fault])
         limit_s, lead_s = self.resources.least_time_s, self.checkpoint.lead
         if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:

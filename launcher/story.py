@@ -138,6 +138,12 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "CheckpointCommitted": _checkpoint_committed,
     "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",
     "CheckpointDrilled": _checkpoint_drilled,
+    "TierRead": lambda d: (
+        f"ranks {_names(d.get('ranks'))} took step {d.get('step')} from the tiers of their nodes"
+    ),
+    "TierFailed": lambda d: (
+        f"rank {d.get('rank')} on {d.get('node')} does without its node's tier: {d.get('reason')}"
+    ),
     "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",
     "AllocationArranged": lambda d: way_on(d.get("mode"), d.get("job_id")),
     "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",

@@ -41,6 +41,8 @@ class CheckpointConfig:
     lead_s: float = 60.0  # how long before the time limit the run stops to save
     staging_bytes: int = 8 * 1024**3  # per rank, for saves while steps go on; 0: steps wait
     overlap: bool = False  # copy what only optimizers change while the next step computes
+    tier: str | None = None  # a folder of each node, for shards before they are copied
+    tier_bytes: int = 8 * 1024**3  # of a node, for all its ranks
     reuse: int = 0  # for so many saves an array that does not change is left where it is
     signal: str | None = None  # tells a program that saves by itself to do so
     done: str | None = None  # a pattern of the files that it saves

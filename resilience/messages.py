@@ -27,7 +27,7 @@ supervisor → agent
     ``stop``       generation, signal: send it to the program's process group
     ``stacks``     generation: let the programs print their stacks
     ``rank``       body: to be relayed to the program
-    ``quit``       nothing: end, after the program has ended
+    ``quit``       keep: end, after the program has ended; if ``keep``, leave what is in the tier
 
 agent → supervisor, as the body of a ``rank``, for a program that is watched
     ``active``     output_s, idle_s: seconds since it has last written, and used a CPU
@@ -36,7 +36,7 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``joined``     rank, pid
     ``imported``   modules: for the agent only, which keeps a process with them ready
     ``failed``     nothing: for the agent only, an exception has ended the program
-    ``restored``   step: training starts with this step
+    ``restored``   step, near: training starts with this step; near: from the tier of its node
     ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard; the
                    program exits
     ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:
@@ -44,7 +44,10 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``held``       ask, step: the answer to ``hold``
     ``entered``    section, limit_s or null: no steps for a while
     ``left``       section
-    ``saved``      receipt, stall_s: a shard is durable; how long steps waited for that
+    ``saved``      receipt, stall_s: a shard is durable; how long steps waited for that. With tier,
+                   directory, step, writer, rank: it is in the node's tier, and the agent lets it be
+                   copied, after which it says ``saved`` or ``save_failed`` in the program's place
+    ``tier_failed``  rank, reason: the node's tier is full, fails, or a copy in it was damaged
     ``save_failed``  step, reason, errno or null
     ``signalled``  signal: the program was sent this signal
     ``logged``     step, values

@@ -30,9 +30,16 @@ class Loaded:
 
 
 def load_for(
-    directory: Path, manifest: Manifest, rank: int, world_size: int, needs: Needs
+    directory: Path,
+    manifest: Manifest,
+    rank: int,
+    world_size: int,
+    needs: Needs,
+    tier: Path | None = None,
 ) -> Loaded:
     """A rank's state, whatever number of ranks saved it. Tensors come back on the CPU.
+
+    Shards that are in a node's `tier` too are read there.
 
     Raises:
         RanksDiffer: ranks have saved different values of a thing, and nothing says whose counts.
@@ -41,15 +48,15 @@ def load_for(
     """
     same_world = world_size == manifest.world_size
     if same_world and not needs.pieces:
-        return Loaded(load_shard(directory, manifest, rank))
-    with Shards(directory, manifest) as shards:
+        return Loaded(load_shard(directory, manifest, rank, tier=tier))
+    with Shards(directory, manifest, tier) as shards:
         if same_world and _as_saved(shards, rank, needs):
-            return Loaded(load_shard(directory, manifest, rank))
+            return Loaded(load_shard(directory, manifest, rank, tier=tier))
         indexes = {one: shards.index(one) for one in range(manifest.world_size)}
     _require_pieces(parts_of(indexes), needs)
     apart = set() if same_world else _set_apart(directory, manifest, world_size, needs)
     boxes = {key: piece.box for key, piece in needs.pieces.items()}
-    state = load_cut(directory, manifest, rank, boxes)
+    state = load_cut(directory, manifest, rank, boxes, tier)
     return Loaded(state, frozenset(apart if rank >= manifest.world_size else ()))
 
 

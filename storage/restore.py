@@ -28,17 +28,22 @@ Wanted = Mapping[str, object]
 
 
 def load_shard(
-    directory: Path, manifest: Manifest, rank: int, world_size: int | None = None
+    directory: Path,
+    manifest: Manifest,
+    rank: int,
+    world_size: int | None = None,
+    tier: Path | None = None,
 ) -> State:
     """A rank's state as it was saved; every block is checked while it is read.
 
-    Tensors come back on the CPU. Raises CheckpointDamaged, WorldChanged, PartsUnfit, FormatUnknown.
+    Shards that are in a node's `tier` too are read there. Tensors come back on the CPU.
+    Raises CheckpointDamaged, WorldChanged, PartsUnfit, FormatUnknown.
     """
     if world_size not in (None, manifest.world_size):
         raise WorldChanged(manifest.world_size, f"{world_size} ranks")
     if not 0 <= rank < manifest.world_size:
         raise WorldChanged(manifest.world_size, f"rank {rank}")
-    with Shards(directory, manifest) as shards, understood(shards, rank):
+    with Shards(directory, manifest, tier) as shards, understood(shards, rank):
         arrays = shards.all_arrays(rank)
         tree = shards.index(rank).tree
         if shards.index(rank).borrows:
@@ -74,11 +79,15 @@ def load_state(
 
 
 def load_cut(
-    directory: Path, manifest: Manifest, rank: int, boxes: Mapping[Key, Box] | None
+    directory: Path,
+    manifest: Manifest,
+    rank: int,
+    boxes: Mapping[Key, Box] | None,
+    tier: Path | None = None,
 ) -> State:
     """Like `load_state`, with the wanted boxes by their keys; None for all parts, whole."""
     source = rank % manifest.world_size
-    with Shards(directory, manifest) as shards, understood(shards, source):
+    with Shards(directory, manifest, tier) as shards, understood(shards, source):
         parts = parts_of({one: shards.index(one) for one in range(manifest.world_size)})
         collected = _Collected(shards, source, [])
         tree = collected.with_parts(shards.index(source).tree, parts, boxes)

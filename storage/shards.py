@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from . import blocks, content
+from .condition import shard_fault
 from .errors import PartsUnfit
 from .index import Index, Run
 from .keys import Path as Key
@@ -16,15 +17,20 @@ from .manifest import Manifest
 from .numpy_state import Buffer, in_pages
 from .pack import unpack
 from .read_shard import Shard
+from .receipt import Receipt
 
 _MOST_OPEN = 64  # a process may often have 1024 files open, a checkpoint more shards
 
 
 class Shards:
-    """Use as a context manager. All raise CheckpointDamaged."""
+    """Use as a context manager. All raise CheckpointDamaged.
 
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
+    A shard that is in a node's `tier` too, by its size, is read there.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, tier: Path | None = None) -> None:
         self._folder = step_dir(directory, manifest.step)
+        self._near = None if tier is None else step_dir(tier, manifest.step)
         self._manifest = manifest
         self._shards: dict[int, Shard] = {}  # open ones, those used last at the end
         self._indexes: dict[int, Index] = {}
@@ -43,11 +49,15 @@ class Shards:
         shard = self._shards.pop(rank, None)
         if shard is None:
             receipt = self._manifest.receipts[rank]
-            shard = Shard(self._folder / receipt.file, receipt)
+            shard = Shard(self._folder_of(receipt) / receipt.file, receipt)
             if len(self._shards) >= _MOST_OPEN:
                 self._shards.pop(next(iter(self._shards))).close()
         self._shards[rank] = shard
         return shard
+
+    def _folder_of(self, receipt: Receipt) -> Path:
+        near = self._near
+        return self._folder if near is None or shard_fault(near, receipt) else near
 
     def index(self, rank: int) -> Index:
         if rank not in self._indexes:

@@ -12,7 +12,6 @@ import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -33,9 +32,8 @@ _MOST_THREADS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to save, where, and when that was asked for (of the system's monotonic clock)."""
+    """What to save, and when that was asked for (of the system's monotonic clock)."""
 
-    directory: Path
     source: Source
     started_s: float
 
@@ -143,7 +141,6 @@ def _groups(source: Source, places: Sequence[int]) -> Iterator[tuple[int, Form, 
 def _to_bytes(order: Order, places: Sequence[int]) -> bytes:
     source = order.source
     body: dict[str, Json] = {
-        "directory": str(order.directory),
         "started_s": order.started_s,
         "step": source.step,
         "rank": source.rank,
@@ -186,7 +183,6 @@ def _from_bytes(text: bytes, memory: Buffer) -> Order:
         ),
     )
     return Order(
-        directory=Path(field(body, "directory", str)),
         source=source,
         started_s=field(body, "started_s", float),
     )

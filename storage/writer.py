@@ -5,7 +5,8 @@ PR_SET_PDEATHSIG when that is killed in the middle of a write, by the end of the
 Signals that mean "stop" are for the program: they are blocked here from before the start.
 
 Arguments: file descriptors of staging area and channel, and the program's process id. On the
-channel, JSON lines: where a snapshot lies, and in return the receipt or why there is none.
+channel, JSON lines: the directory, and where a snapshot lies; in return the receipt, or why there
+is none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Final
 
 from .checkpointer import SaveFailed, save_source
@@ -39,9 +41,10 @@ def main() -> None:
 
 
 def _answer(staging: Staging, line: bytes) -> dict[str, Json]:
-    order = read(staging, Snapshot(*json.loads(line)))
+    directory, *place = json.loads(line)
+    order = read(staging, Snapshot(*place))
     try:
-        receipt = save_source(order.directory, order.source, order.started_s)
+        receipt = save_source(Path(directory), order.source, order.started_s)
     except SaveFailed as error:
         return {"path": error.path, "errno": error.errno, "reason": str(error.__cause__)}
     return {"receipt": receipt.to_json()}

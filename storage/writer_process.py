@@ -39,17 +39,18 @@ class Writer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def write(self, snapshot: Snapshot, path: Path) -> Receipt:
-        """Makes the shard ``path`` of a snapshot durable. Raises SaveFailed."""
+    def write(self, snapshot: Snapshot, directory: Path) -> Receipt:
+        """Makes the shard of a snapshot durable in a directory. Raises SaveFailed."""
         try:
-            self._lines.write(json.dumps([snapshot.at, snapshot.size_bytes]).encode() + b"\n")
+            order = [str(directory), snapshot.at, snapshot.size_bytes]
+            self._lines.write(json.dumps(order).encode() + b"\n")
             self._lines.flush()
             line = self._lines.readline()
         except OSError:
             line = b""
         if not line:
             lost = OSError(f"its writer process ended with {self._process.wait()}")
-            raise SaveFailed(str(path), lost)
+            raise SaveFailed(str(directory), lost)
         answer = json.loads(line)
         if "receipt" in answer:
             return Receipt.from_json(answer["receipt"])

@@ -249,6 +249,25 @@ class CheckpointDrilled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierFailed:
+    """A rank does without the tier of its node: it is full, or a copy in it was damaged."""
+
+    generation: int
+    rank: int
+    node: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierRead:
+    """These ranks have restored from the tiers of their nodes, the others from the directory."""
+
+    generation: int
+    step: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreImpossible:
     """There are checkpoints and none of them is valid: never a silent start from scratch."""
 
@@ -308,6 +327,8 @@ Event = (
     | CheckpointCommitted
     | CheckpointRefused
     | CheckpointDrilled
+    | TierFailed
+    | TierRead
     | StorageAnswered
     | StorageSilent
     | RestoreImpossible

@@ -51,6 +51,8 @@ from .events import (
     StorageAnswered,
     StorageSilent,
     Superseded,
+    TierFailed,
+    TierRead,
 )
 from .moving import allocation_arranged, allocation_refused, given_again
 from .past import remember
@@ -128,7 +130,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return exclude(state, event.bad, USER)
         case NodeDegraded():
             return node_degraded(state, event, policy, now)
-        case NodesWatched() | NodesExamined() | Notified():
+        case NodesWatched() | NodesExamined() | Notified() | TierFailed() | TierRead():
             return state, ()  # only for people
         case StopRequested():
             return stop_requested(state, event, policy, now)

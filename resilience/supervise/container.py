@@ -45,6 +45,8 @@ def interpreter(config: RunConfig, outside: str) -> str:
 def _mounts(config: RunConfig) -> list[str]:
     """Source and target of each: what a rank needs, then what the spec asks for."""
     needed = [config.run_dir, config.checkpoint.directory, config.working_dir]
+    if config.checkpoint.tier is not None:
+        needed.append(Path(config.checkpoint.tier))
     own = [f"{path}:{path}" for path in needed if not _inside_another(path, needed)]
     asked = () if config.container is None else config.container.mounts
     return list(dict.fromkeys([*own, *(m if ":" in m else f"{m}:{m}" for m in asked)]))

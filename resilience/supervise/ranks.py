@@ -156,7 +156,7 @@ class Ranks:
         )
 
     async def _new_step(self, nodes: tuple[str, ...]) -> None:
-        await self._end_step()
+        await self._end_step(stay=nodes)
         self._step += 1
         self._nodes = nodes
         self._channel.expect(str(self._step))
@@ -186,10 +186,12 @@ class Ranks:
         command = await asyncio.to_thread(self._cluster.step_command, request)
         self._process = await processes.start(command, self._step_log)
 
-    async def _end_step(self) -> None:
+    async def _end_step(self, stay: tuple[str, ...] = ()) -> None:
+        """On nodes that ``stay``, agents leave what is in the tier to those that come."""
         if self._process is None:
             return
-        self._channel.broadcast({"type": "quit"})
+        for line in self._channel.lines.values():
+            line.send({"type": "quit", "keep": line.node in stay})
         await processes.end(self._process)
         self._process = None
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from relight.storage.tier_folder import tier_folder
+
 from ..config import RunConfig
 
 
@@ -30,6 +32,7 @@ class Rendezvous:
         return {
             **config.env,
             **self._for_torch(config, task, node_rank, local_rank),
+            **self._for_tier(config, self.nodes[node_rank]),
             "RELIGHT_RUN_ID": config.run_id,
             "RELIGHT_RUN_DIR": str(config.run_dir),
             "RELIGHT_ATTEMPT": self.attempt,
@@ -40,6 +43,16 @@ class Rendezvous:
             "RELIGHT_CHECKPOINT_OVERLAP": str(int(config.checkpoint.overlap)),
             "RELIGHT_CHECKPOINT_REUSE": str(config.checkpoint.reuse),
             "RELIGHT_RESTORE": str(self.restore) if self.restore is not None else "",
+        }
+
+    def _for_tier(self, config: RunConfig, node: str) -> Mapping[str, str]:
+        tier = config.checkpoint.tier
+        if tier is None:
+            return {}
+        share_bytes = config.checkpoint.tier_bytes // config.tasks_per_node
+        return {
+            "RELIGHT_CHECKPOINT_TIER": str(tier_folder(Path(tier), config.run_id, node)),
+            "RELIGHT_CHECKPOINT_TIER_SHARE": str(share_bytes),
         }
 
     def _for_torch(

@@ -26,11 +26,12 @@ from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 
 from ..config import RunConfig
-from ..decide.events import Event, SaveFailed
+from ..decide.events import Event, SaveFailed, TierFailed, TierRead
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .commits import Claim, Commits, Save
 from .common_step import CommonStep
+from .draining import Draining
 from .tidying import Tidying
 
 _log: Final = logging.getLogger(__name__)
@@ -69,6 +70,9 @@ class Saves:
         self._commits: Commits | None = None  # of the generation that has begun last
         self._receipts: defaultdict[int, dict[int, Receipt]] = defaultdict(dict)
         self._stalls_s: dict[int, float] = {}  # by step, the longest of any rank
+        self._draining = Draining(config.world_size)
+        self._near: set[int] = set()  # ranks that have restored from the tier of their node
+        self._complete = -1  # the newest step that all ranks of this generation have saved
         self._joined: set[int] = set()
         self._first_word = asyncio.Event()
         self._agreements: dict[int, tuple[CommonStep, asyncio.Event]] = {}
@@ -94,6 +98,9 @@ class Saves:
             self._commits.disown()  # before their epoch is a past one
         self._incarnation = incarnation
         self._world_size = world_size
+        self._draining = Draining(world_size)
+        self._complete = -1
+        self._near.clear()
         self._receipts.clear()
         self._stalls_s.clear()
         self._joined.clear()
@@ -153,9 +160,19 @@ class Saves:
         """The ranks whose program uses the API."""
         return frozenset(self._joined)
 
-    def restored(self, rank: int, step: int) -> None:
-        self.steps[rank] = step
+    def restored(self, rank: int, body: Message) -> None:
+        self.steps[rank] = step = number(body, "step")
+        if body.get("near") is True:
+            self._near.add(rank)
+        if self._near and len(self.steps) == self._world_size:
+            self._tell_of_near(step)
         self._last_save = time.monotonic()
+
+    def _tell_of_near(self, step: int) -> None:
+        assert self._incarnation is not None  # ranks restore only once a generation has begun
+        generation, near = self._incarnation.generation, tuple(sorted(self._near))
+        self._near.clear()
+        self._emit(TierRead(generation=generation, step=step, ranks=near))
 
     def held(self, rank: int, message: Message) -> None:
         known = self._agreements.get(number(message, "ask"))
@@ -166,17 +183,27 @@ class Saves:
             agreed.set()
 
     def saved(self, message: Message) -> None:
-        """Note a receipt; with the last one of its step the checkpoint becomes valid."""
+        """Note a receipt; with the last one of its step the checkpoint becomes valid.
+
+        One of a shard that is in a node's tier yet says only that another will come.
+        """
         receipt = Receipt.from_json(str(message["receipt"]))
         if self._commits is None or receipt.incarnation != self._incarnation:
             return
-        receipts = self._receipts[receipt.step]
-        receipts[receipt.rank] = receipt
+        if receipt.step <= self._complete:
+            return  # a copy that a later save has overtaken; the next generation may commit it
+        durable = "tier" not in message
+        self._draining.saved(receipt.step, receipt.rank, durable=durable)
         stall_s = message.get("stall_s")
         if isinstance(stall_s, int | float):
             known_s = self._stalls_s.get(receipt.step, 0.0)
             self._stalls_s[receipt.step] = max(known_s, float(stall_s))
+        if not durable:
+            return
+        receipts = self._receipts[receipt.step]
+        receipts[receipt.rank] = receipt
         if len(receipts) == self._world_size:
+            self._complete = receipt.step
             longest_s = self._stalls_s.get(receipt.step)
             self._forget_until(receipt.step)
             self._commits.add(Save(receipt.step, tuple(receipts.values()), longest_s))
@@ -193,7 +220,10 @@ class Saves:
         return await self._commits.made(step, limit_s)
 
     async def settle(self, limit_s: float = math.inf) -> None:
-        """Wait for the commits of this generation, but not for ever, nor longer than that."""
+        """Wait for the saves of this generation, but not for ever, nor longer than that."""
+        begun = time.monotonic()
+        await self._draining.settle(limit_s)
+        limit_s = max(0.0, limit_s - (time.monotonic() - begun))
         if self._commits is not None:
             await self._commits.settle(limit_s)
 
@@ -272,6 +302,20 @@ class Saves:
         self._tell({"type": "save_at", "ask": agreement.ask, "step": agreement.step})
         return agreement.step
 
+    def lost(self, rank: int) -> None:
+        """Nothing more is heard of a rank, nor of what its node has saved."""
+        self._draining.lost(rank)
+
+    def save_failed(self, body: Message, generation: int, rank: int, node: str | None) -> None:
+        """A rank has no shard of a step, or the agent beside it could not copy that."""
+        step = number(body, "step")
+        if step <= self._complete:  # a later save has overtaken the copy: the state is saved
+            self._emit(tier_failed({**body, "rank": rank}, generation, node))
+            return
+        self._draining.failed(step)
+        self.failed()
+        self._emit(save_failed(body, generation, node))
+
     def failed(self) -> None:
         """There will be no checkpoint of this step; the next one is due an interval later."""
         self._pending = False
@@ -287,4 +331,14 @@ def save_failed(body: Message, generation: int, node: str | None) -> SaveFailed:
         node=node,
         errno=number_ if isinstance(number_, int) else None,
         generation=generation,
+    )
+
+
+def tier_failed(body: Message, generation: int, node: str | None) -> TierFailed:
+    """What a rank on ``node`` says of its node's tier, as an event."""
+    return TierFailed(
+        generation=generation,
+        rank=number(body, "rank"),
+        node=node,
+        reason=str(body.get("reason")),
     )

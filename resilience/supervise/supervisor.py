@@ -25,6 +25,7 @@ from ..decide.events import (
     CheckpointCommitted,
     Event,
     RankExited,
+    RankLost,
     RanksStopped,
     RanksStraggled,
 )
@@ -52,7 +53,7 @@ from .reasons_to_stop import ReasonsToStop
 from .refusals import Refusals, refusal_of
 from .requests import Requests
 from .rules_file import run_rules
-from .saves import Saves, save_failed
+from .saves import Saves, tier_failed
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress
 from .watch import Watch
@@ -236,6 +237,8 @@ class Supervisor:
     def _emit(self, event: Event) -> None:
         if isinstance(event, RankExited):
             self._lookout.ended(event.rank)
+        if isinstance(event, RankLost):
+            self._saves.lost(event.rank)
         if isinstance(event, RanksStraggled) and event.by_node:
             self._watch.straggled(event)
         if self._is_script and isinstance(event, RankExited):
@@ -309,7 +312,7 @@ class Supervisor:
             case "joined":
                 self._saves.joined(rank)
             case "restored":
-                self._saves.restored(rank, number(body, "step"))
+                self._saves.restored(rank, body)
             case "beat" | "finished":
                 self._saves.steps[rank] = number(body, "step")
             case "held":
@@ -317,8 +320,10 @@ class Supervisor:
             case "saved":
                 self._saves.saved(body)
             case "save_failed":
-                self._saves.failed()
-                self._emit(save_failed(body, self._ranks.generation, self._node_of(rank)))
+                node = self._node_of(rank)
+                self._saves.save_failed(body, self._ranks.generation, rank, node)
+            case "tier_failed":
+                self._emit(tier_failed(body, self._ranks.generation, self._node_of(rank)))
             case "restore_failed":
                 refusal = refusal_of(body, self._ranks.generation, self._node_of(rank) or "?")
                 self._spawn(self._refusals.judge(refusal))

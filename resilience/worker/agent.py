@@ -36,6 +36,7 @@ from ..messages import (
 from .activity import Activity
 from .beats import SHORT_S, beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
+from .drains import Drains
 from .lines import Lines
 from .program import Program, before_python
 from .standby import PythonCommand, Standby
@@ -81,6 +82,8 @@ class Agent:
         self._beaten = 0.0
         self._beat_s = beat_s(os.environ, leader=leader)
         self._running = True
+        self._drains = Drains()
+        self._keep_tier = False
         self._reported: tuple[signal.Signals, ...] = _REPORTED_SIGNALS
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(abstract(address))
@@ -104,12 +107,15 @@ class Agent:
                     time.monotonic()
                 )  # the job was suspended: the silence was our own
             self._check_program()
+            if (drained := self._drains.look()) is not None:
+                self._tell_word(*drained)
             self._keep_time()
         if self._standby is not None:
             self._standby.end()
         if self._program is not None:
             self._program.end(signal.SIGKILL)
             self._program.wait()
+        self._drains.end(keep=self._keep_tier)
 
     # The supervisor
 
@@ -135,6 +141,7 @@ class Agent:
                 self._relay(order["body"])
             case "quit":
                 self._running = False
+                self._keep_tier = order.get("keep") is True
 
     def _start(self, order: Message) -> None:
         env, argv, secret_files = order["env"], order["argv"], order["secret_files"]
@@ -145,6 +152,8 @@ class Agent:
         if self._program is not None:  # held for lost, and yet alive
             self._program.end(signal.SIGKILL)
             self._program.wait()
+        if "RELIGHT_CHECKPOINT_TIER" in env:
+            self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])))
         is_script = order["log"] is None
         if is_script:
             base = script_environment(order["without_env"])
@@ -159,6 +168,7 @@ class Agent:
             cwd=text(order, "cwd"),
             log=None if is_script else Path(text(order, "log")),
             standby=self._standby,
+            beside=self._drains.pids,
         )
         self._standby, self._warm_up_at, self._give_up_at = None, float("inf"), float("inf")
         self._warm = PythonCommand.of(argv) if order["warm"] is True else None
@@ -197,6 +207,8 @@ class Agent:
             if body["type"] == "failed":
                 self._give_up_at = time.monotonic() + EXIT_PATIENCE_S
                 continue
+            if body["type"] == "saved" and "tier" in body:
+                self._drains.add(generation, body)
             if body["type"] == "joined" and self._program is not None:
                 self._program.joined.append(lines.peer_pid)
             self._tell_word(generation, body)

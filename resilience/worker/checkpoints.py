@@ -18,6 +18,7 @@ from relight.errors import RelightError
 from relight.storage.checkpointer import CheckpointDamaged, SaveFailed
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.condition import shard_fault
 from relight.storage.errors import ManifestDamaged
 from relight.storage.layout import Incarnation, manifest_path, step_dir, step_of
 from relight.storage.manifest import Manifest
@@ -27,12 +28,14 @@ from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
 from relight.storage.retention import Keep
+from relight.storage.tier import drop_foreign
 from relight.storage.visible import await_file
 
 from ..exit_codes import EXIT_FAILED
 from .agreement import GatherAll
 from .environment import Environment
 from .line import Line
+from .node_tier import NodeTier
 from .saving import InBackground, Saving, Target, WhileWaiting
 from .world import World
 
@@ -62,6 +65,10 @@ class Checkpoints(Protocol):
     """The place of a run's checkpoints, as one rank sees it."""
 
     @property
+    def near(self) -> bool:
+        """Whether this rank's shard was restored from the tier of its node."""
+
+    @property
     def saving(self) -> Saving:
         """Whether and how the last save went."""
 
@@ -71,12 +78,17 @@ class Checkpoints(Protocol):
         ``needs`` is asked only when there is something to restore. Raises RanksDiffer, PartsUnfit.
         """
 
-    def save(self, step: int, state: State, notes: Notes) -> bool:
-        """Takes the state of this moment; False when saving it failed, which it has reported."""
+    def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
+        """Takes the state of this moment; False when saving it failed, which it has reported.
+
+        After the last one this process ends: nothing is gained by saving it in a tier first.
+        """
 
 
 class NoCheckpoints:
     """A run without a directory."""
+
+    near = False
 
     def __init__(self) -> None:
         self.saving: Saving = WhileWaiting()
@@ -84,7 +96,7 @@ class NoCheckpoints:
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         return None
 
-    def save(self, step: int, state: State, notes: Notes) -> bool:
+    def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
         return True
 
 
@@ -98,12 +110,17 @@ class SupervisedCheckpoints:
         self._world = world
         self._line = line
         self._reuse = environment.reuse
+        self.near = False
+        self._tier: NodeTier | None = None
+        if environment.tier is not None:
+            self._tier = NodeTier(environment.tier, world.rank, self._tell_of_tier)
         self.saving = _way_of_saving(environment, world)
 
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         try:
             manifest = self._chosen()
-            return _read(self._directory, manifest, self._world, needs) if manifest else None
+            self._clear_tier(manifest)
+            return self._nearest(manifest, needs) if manifest else None
         except (CheckpointDamaged, ManifestDamaged, OSError) as error:
             step = step_of(Path(self._choice or "").parent.name)
             failed = {"type": "restore_failed", "step": step, "reason": str(error)}
@@ -111,9 +128,46 @@ class SupervisedCheckpoints:
             _tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 
-    def save(self, step: int, state: State, notes: Notes) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world, notes, self._reuse)
+    def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
+        target = Target(
+            self._directory,
+            step,
+            self._incarnation,
+            self._world,
+            notes,
+            self._reuse,
+            tier=None if last else self._tier,
+        )
         return self.saving.save(target, state, partial(self._conclude, step))
+
+    def _clear_tier(self, manifest: Manifest | None) -> None:
+        """Of what is in the tier, only this checkpoint's shards can be needed again."""
+        if self._tier is None or self._world.local_rank:
+            return
+        try:
+            drop_foreign(self._tier.folder, manifest, self._incarnation)
+        except OSError as error:
+            self._tier.tell_once("failed", str(error))
+
+    def _nearest(self, manifest: Manifest, needs: Callable[[], Needs]) -> Restored:
+        """Out of the tier what is there; its copies are of the very bytes of the manifest."""
+        tier = self._tier
+        if tier is None:
+            return _read(self._directory, manifest, self._world, needs)
+        own = manifest.receipts[self._world.rank % manifest.world_size]
+        self.near = not shard_fault(step_dir(tier.folder, manifest.step), own)
+        try:
+            return _read(self._directory, manifest, self._world, needs, tier.folder)
+        except CheckpointDamaged as error:
+            if not Path(error.file).is_relative_to(tier.folder):
+                raise
+            damaged = f"{error.file} is damaged at {error.array}: {error.reason}"
+            tier.tell_once("damaged", damaged)
+            self.near = False
+            return _read(self._directory, manifest, self._world, needs)
+
+    def _tell_of_tier(self, why: str) -> None:
+        self._line.send({"type": "tier_failed", "rank": self._world.rank, "reason": why})
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
         try:
@@ -125,8 +179,21 @@ class SupervisedCheckpoints:
             return False
         stall_s = self.saving.stall_s
         stall_s = receipt.seconds if stall_s is None else stall_s
-        self._line.send({"type": "saved", "receipt": receipt.to_json(), "stall_s": stall_s})
+        saved = {"type": "saved", "receipt": receipt.to_json(), "stall_s": stall_s}
+        self._line.send(saved | self._to_drain(receipt))
         return True
+
+    def _to_drain(self, receipt: Receipt) -> dict[str, object]:
+        """What the agent has to know of a shard that is in the tier yet."""
+        if self._tier is None or self._tier.holds is not receipt:
+            return {}
+        return {
+            "tier": str(self._tier.folder),
+            "directory": str(self._directory),
+            "step": receipt.step,
+            "writer": receipt.incarnation.folder,
+            "rank": receipt.rank,
+        }
 
     def _chosen(self) -> Manifest | None:
         if self._choice is None:
@@ -140,6 +207,7 @@ class OwnCheckpoints:
     def __init__(
         self, directory: Path, environment: Environment, world: World, gather_all: GatherAll
     ) -> None:
+        self.near = False
         self._keep = Keep(last=environment.keep_last)
         self._directory = directory
         self._world = world
@@ -166,7 +234,7 @@ class OwnCheckpoints:
             if self._world.rank == 0:
                 set_aside(self._directory, manifest.step, faults[0])
 
-    def save(self, step: int, state: State, notes: Notes) -> bool:
+    def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
         target = Target(self._directory, step, self._incarnation, self._world, notes, self._reuse)
         return self.saving.save(target, state, partial(self._conclude, step))
 
@@ -243,14 +311,18 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _read(
-    directory: Path, manifest: Manifest, world: World, needs: Callable[[], Needs]
+    directory: Path,
+    manifest: Manifest,
+    world: World,
+    needs: Callable[[], Needs],
+    tier: Path | None = None,
 ) -> Restored:
     # In another world a rank reads the shards of all.
     rank, saved = world.rank, manifest.receipts
     for receipt in saved[rank : rank + 1] if world.size == manifest.world_size else saved:
         for file in receipt.files:
             await_file(step_dir(directory, manifest.step) / file)
-    loaded = load_for(directory, manifest, world.rank, world.size, needs())
+    loaded = load_for(directory, manifest, world.rank, world.size, needs(), tier)
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
 
 

@@ -16,8 +16,17 @@ _NUMBERS: Final = {
     "RELIGHT_CHECKPOINT_KEEP": "how many of the newest checkpoints stay, 1 or more",
     "RELIGHT_CHECKPOINT_STAGING": "a number of bytes, or 0 to save while the steps wait",
     "RELIGHT_CHECKPOINT_OVERLAP": "1 to copy while the next step computes, or 0",
+    "RELIGHT_CHECKPOINT_TIER_SHARE": "how many bytes a rank may have in RELIGHT_CHECKPOINT_TIER",
     "RELIGHT_CHECKPOINT_REUSE": "for how many saves an array that does not change is left alone",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlace:
+    """The folder of this run in the tier of its node, and how many bytes a rank may have there."""
+
+    folder: Path
+    share_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +39,7 @@ class Environment:
         reuse: for how many saves in a row an array that does not change is left where it is.
         overlap: whether what only optimizers change is copied while the next step computes.
         keep_last: how many checkpoints stay where no supervisor deletes them.
+        tier: the folder of this run on its node, where shards are saved first.
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
@@ -43,6 +53,7 @@ class Environment:
     overlap: bool
     keep_last: int
     restore: str | None
+    tier: TierPlace | None
 
 
 def read_environment(
@@ -74,7 +85,15 @@ def read_environment(
         reuse=_number(environ, "RELIGHT_CHECKPOINT_REUSE", 0),
         keep_last=_number(environ, "RELIGHT_CHECKPOINT_KEEP", 3, at_least=1),
         restore=environ.get("RELIGHT_RESTORE"),
+        tier=_tier(environ),
     )
+
+
+def _tier(environ: Mapping[str, str]) -> TierPlace | None:
+    folder = environ.get("RELIGHT_CHECKPOINT_TIER")
+    if not folder:
+        return None
+    return TierPlace(Path(folder), _number(environ, "RELIGHT_CHECKPOINT_TIER_SHARE", 0))
 
 
 def _number(environ: Mapping[str, str], name: str, otherwise: int, *, at_least: int = 0) -> int:

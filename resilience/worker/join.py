@@ -245,7 +245,7 @@ class Run:
         with self._changed:
             now_s = time.monotonic()
             asks = self._boundary.begin(step, now_s, restored=restored is not None)
-        self._send({"type": "restored", "step": step})
+        self._send({"type": "restored", "step": step, "near": self._checkpoints.near})
         self._send({"type": "imported", "modules": modules_worth_having(sys.modules)})
         if self._listener is not None:
             for ask in asks:
@@ -309,7 +309,7 @@ class Run:
     def _save_durably(self) -> bool:
         """Like `_save`, and waits. A save of this very step that went wrong is tried once more."""
         in_flight = self._boundary.saved == self._boundary.done
-        return (in_flight and self._settled()) or (self._save() and self._settled())
+        return (in_flight and self._settled()) or (self._save(last=True) and self._settled())
 
     def _settled(self) -> bool:
         assert self._checkpoints is not None
@@ -320,14 +320,14 @@ class Run:
                 self._boundary.save_lost()
         return sound
 
-    def _save(self) -> bool:
+    def _save(self, *, last: bool = False) -> bool:
         """Takes the state of this step, unless that is done; it need not be durable yet."""
         step = self._boundary.done
         if self._boundary.saved == step:
             return True
         assert self._checkpoints is not None
         with self.section("save"):
-            saved = self._checkpoints.save(step, self._state.capture(), self._notes())
+            saved = self._checkpoints.save(step, self._state.capture(), self._notes(), last=last)
         with self._changed:
             self._boundary.save_tried(time.monotonic(), ok=saved)
         return saved

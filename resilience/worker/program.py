@@ -63,13 +63,16 @@ class Program:
         cwd: str,
         log: Path | None,
         standby: Standby | None = None,
+        beside: Collection[int] = (),
     ) -> None:
+        """``beside`` are children of ours that it has nothing to do with, whoever they are then."""
         adopt_orphans()
         self.generation = generation
         self._log = log
         self._ended_by_us = False
         self._given_up = False
         self._spared: int | None = None
+        self._beside = beside
         self.joined: list[int] = []  # processes of it that have called `relight.join`
         self._heir: int | None = None
         self.env = env  # without the secrets
@@ -97,7 +100,7 @@ class Program:
         awaited = self._heir or self._process.pid
         pid, status, usage = os.wait4(awaited, os.WNOHANG)
         if pid == 0:
-            _reap_orphans({awaited, self._spared})
+            _reap_orphans({awaited, self._spared, *self._beside})
             return None
         if self._heir is None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in _STOP_SIGNALS:
             self._heir = next((child for child in _children() if child in self.joined), None)
@@ -142,7 +145,8 @@ class Program:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        while children := [child for child in _children() if child != self._spared]:
+        ours = {self._spared, *self._beside}
+        while children := [child for child in _children() if child not in ours]:
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from relight.storage.checkpointer import save_source, source_of
-from relight.storage.layout import Incarnation, shard_path
+from relight.storage.layout import Incarnation
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, take, take_rest
@@ -25,6 +25,7 @@ from relight.storage.staging_room import room_bytes
 from relight.storage.state import Encoder
 from relight.storage.writer_process import Writer
 
+from .node_tier import NodeTier
 from .overlap import Optimizers, optimizers
 from .world import World
 
@@ -35,7 +36,7 @@ Conclude = Callable[[Callable[[], Receipt]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a rank saves one step, and in whose name."""
+    """Where a rank saves one step, and in whose name; first in its node's tier, if it has one."""
 
     directory: Path
     step: int
@@ -43,6 +44,7 @@ class Target:
     world: World
     notes: Notes
     reuse: int = 0
+    tier: NodeTier | None = None
 
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
@@ -51,11 +53,12 @@ class Target:
         source = source_of(
             self.step, self.incarnation, world.rank, world.size, state, notes, self.reuse
         )
-        return Order(directory=self.directory, source=source, started_s=started_s)
+        return Order(source=source, started_s=started_s)
 
-    @property
-    def path(self) -> Path:
-        return shard_path(self.directory, self.step, self.incarnation, self.world.rank)
+    def save(self, order: Order, write: Callable[[Path], Receipt]) -> Receipt:
+        """Raises SaveFailed, or what else ``write`` raises."""
+        near = self.tier and self.tier.save(order.source.payload_bytes, write)
+        return near or write(self.directory)
 
 
 class Saving(Protocol):
@@ -91,7 +94,7 @@ class WhileWaiting:
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         order = target.order(state, time.monotonic())
-        self._sound = conclude(lambda: _write(order))
+        self._sound = conclude(lambda: target.save(order, partial(_write, order)))
         return self._sound
 
     def settle(self) -> bool:
@@ -152,13 +155,13 @@ class InBackground:
         copied = self._copy(order, later)
         if copied is None:
             self.stall_s = None
-            self._sound = conclude(lambda: _write(order))
+            self._sound = conclude(lambda: target.save(order, partial(_write, order)))
             return self._sound
         snapshot, writer = copied
 
         def write() -> Receipt:
             self._copy_rest(order, later)
-            return writer.write(snapshot, target.path)
+            return target.save(order, partial(writer.write, snapshot))
 
         def save() -> None:
             self._sound = conclude(write)
@@ -244,5 +247,5 @@ class InBackground:
         return self._writer
 
 
-def _write(order: Order) -> Receipt:
-    return save_source(order.directory, order.source, order.started_s)
+def _write(order: Order, directory: Path) -> Receipt:
+    return save_source(directory, order.source, order.started_s)

@@ -84,9 +84,14 @@ def test_power_loss_of_the_batch_host(
         site.node("start", victim)
 
 
-def test_a_spare_takes_the_place_of_a_lost_host(site: Site, undisturbed: Undisturbed) -> None:
-    run = Run.submit(site, with_resources(heat(), spares=1))
+def test_a_spare_has_nothing_in_its_tier_and_takes_the_place_of_a_lost_host(
+    site: Site, undisturbed: Undisturbed
+) -> None:
+    tiers = {"interval": "10 steps", "tiers": {"node": "/dev/shm", "size": "64MB"}}
+    run = Run.submit(site, with_resources(heat(checkpoint=tiers), spares=1))
     run.wait_for_checkpoint(20)
+    run.kill_rank(1)
+    run.wait(lambda: bool(run.data_of("TierRead")))
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("kill", victim)
     try:
@@ -94,6 +99,13 @@ def test_a_spare_takes_the_place_of_a_lost_host(site: Site, undisturbed: Undistu
         assert len(run.data_of("AttemptStarted")) == 1, run.story()
     finally:
         site.node("start", victim)
+    _, before, after = [data["nodes"] for data in run.data_of("RanksStarted")]
+    assert isinstance(before, list)
+    assert isinstance(after, list)
+    stayed = [place for place in (0, 1) if before[place] == after[place]]
+    expected = [[0, 1, 2, 3], [2 * place + one for place in stayed for one in (0, 1)]]
+    assert [data["ranks"] for data in run.data_of("TierRead")] == expected, run.story()
+    assert run.data_of("SaveFailed") == run.data_of("TierFailed") == [], run.story()
 
 
 @PROGRAMS

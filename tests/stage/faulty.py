@@ -46,7 +46,7 @@ def never_finish_a_save(marker: Path) -> None:
     """The next save begins, says so in a file beside the marker, and stays where it is."""
     begun = marker.with_suffix(".begun")
 
-    def write(self: Writer, snapshot: Snapshot, path: Path) -> Never:
+    def write(self: Writer, snapshot: Snapshot, directory: Path) -> Never:
         begun.touch()
         while True:
             time.sleep(60)

@@ -45,6 +45,8 @@ from relight.resilience.decide.events import (
     StorageAnswered,
     StorageSilent,
     Superseded,
+    TierFailed,
+    TierRead,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -131,6 +133,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(CheckpointDrilled, step=st.integers(0, 9), damage=st.sampled_from(["", "x"])),
     st.builds(NodeDegraded, node=nodes, evidence=st.just("x"), can_save=st.booleans()),
     st.builds(NodesWatched, warnings=st.just(("x",))),
+    st.builds(TierRead, generation=generations, step=st.just(1), ranks=st.just((0,))),
+    st.builds(TierFailed, generation=generations, rank=ranks, node=nodes, reason=st.just("x")),
     st.builds(Superseded, reason=st.just("x")),
     st.builds(RestoreImpossible, reason=st.just("x")),
     st.builds(AllocationArranged, mode=st.just("successor"), job_id=st.just("8")),

@@ -1,0 +1,65 @@
+"""Which saves are on their way from the tiers of nodes to the checkpoint directory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Final
+
+# A restart that waits for the save of a moment ago loses fewer steps than it takes; not for ever.
+SETTLE_LIMIT_S: Final = 300.0
+
+
+class Draining:
+    """The saves of one generation. A save is under way when all ranks have it, some in tiers."""
+
+    def __init__(self, world_size: int) -> None:
+        self._world = frozenset(range(world_size))
+        self._saved: defaultdict[int, set[int]] = defaultdict(set)
+        self._durable: defaultdict[int, set[int]] = defaultdict(set)
+        self._lost: set[int] = set()
+        self._changed = asyncio.Event()
+
+    def saved(self, step: int, rank: int, *, durable: bool) -> None:
+        """A rank's shard is there, in the checkpoint directory if ``durable``."""
+        self._saved[step].add(rank)
+        if durable:
+            self._durable[step].add(rank)
+        if self._durable[step] == self._world:
+            self._forget_until(step)
+        self._changed.set()
+
+    def failed(self, step: int) -> None:
+        """There will be no checkpoint of this step."""
+        for steps in (self._saved, self._durable):
+            steps.pop(step, None)
+        self._changed.set()
+
+    def lost(self, rank: int) -> None:
+        """Nothing more is heard of a rank's agent, which copies its shards."""
+        self._lost.add(rank)
+        self._changed.set()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a save may yet become a checkpoint without its ranks."""
+        return any(
+            ranks == self._world and (rest := ranks - self._durable[step]) and not rest & self._lost
+            for step, ranks in self._saved.items()
+        )
+
+    def _forget_until(self, step: int) -> None:
+        """Nobody has to wait for an older save than one that is there."""
+        for steps in (self._saved, self._durable):
+            for past in [one for one in steps if one <= step]:
+                del steps[past]
+
+    async def settle(self, limit_s: float) -> None:
+        """Wait until no save is under way, but not for ever."""
+        try:
+            async with asyncio.timeout(min(limit_s, SETTLE_LIMIT_S)):
+                while self.under_way:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,105 @@
+"""Copies one rank's shard from its node's tier to the checkpoint directory, and says how it went.
+
+The receipt follows once the copy is durable and every byte of it is right. The process ends with
+the agent that has started it: what is half copied has no receipt, and is nothing.
+
+python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from relight.errors import RelightError
+
+from .commit import read_receipt
+from .durable import fsync_dir, make_dirs, publish
+from .errors import CheckpointDamaged
+from .layout import Incarnation, receipt_path, shard_path
+from .lustre import stripe
+from .read_shard import Shard
+from .receipt import Receipt
+from .tier import drop, drop_older
+
+_PR_SET_PDEATHSIG: Final = 1
+_CHUNK_BYTES: Final = 64 << 20
+
+
+def drain(tier: Path, directory: Path, receipt: Receipt) -> Receipt:
+    """The receipt of the copy: its seconds are those of the save and of the drain.
+
+    Older copies in the tier go; one that could not be copied goes too, for nobody will restore it.
+    Raises OSError, CheckpointDamaged.
+    """
+    started_s = time.monotonic()
+    step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
+    copy = shard_path(directory, step, writer, rank)
+    try:
+        make_dirs(copy.parent)
+        stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
+        _copy(shard_path(tier, step, writer, rank), copy)
+        _require_whole(copy, receipt)
+        fsync_dir(copy.parent)
+        seconds = receipt.seconds + time.monotonic() - started_s
+        durable = replace(receipt, seconds=seconds)
+        publish(receipt_path(directory, step, writer, rank), durable.to_json().encode("ascii"))
+    except (OSError, CheckpointDamaged):
+        _give_up(tier, copy, receipt)
+        raise
+    drop_older(tier, receipt)
+    return durable
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as read, target.open("wb") as written:
+        at = 0
+        while sent := os.sendfile(written.fileno(), read.fileno(), at, _CHUNK_BYTES):
+            at += sent
+        os.fsync(written.fileno())
+
+
+def _require_whole(copy: Path, receipt: Receipt) -> None:
+    with Shard(copy, receipt) as shard:
+        damage = next(shard.damages(lambda _: None), None) or shard.structure_damage()
+        if damage is not None:
+            raise shard.damaged(damage)
+
+
+def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:
+    with suppress(OSError):  # what stays is harmless; the fault of the drain is what counts
+        copy.unlink(missing_ok=True)
+    with suppress(OSError):
+        drop(tier, receipt)
+
+
+def main() -> None:
+    tier, directory = Path(sys.argv[1]), Path(sys.argv[2])
+    step, writer, rank = int(sys.argv[3]), Incarnation.parse(sys.argv[4]), int(sys.argv[5])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.nice(10)  # the program's steps come first
+    path = receipt_path(tier, step, writer, rank)
+    receipt = read_receipt(path)
+    try:
+        if receipt is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        answer: dict[str, object] = {"receipt": drain(tier, directory, receipt).to_json()}
+    except CheckpointDamaged as error:
+        reason = f"the copy is damaged at {error.array}: {error.reason}"
+        answer = {"reason": reason, "errno": None}
+    except (OSError, RelightError) as error:
+        answer = {"reason": str(error), "errno": getattr(error, "errno", None)}
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Shards in a node's tier: copied whole or not at all, read where they are right, and cleared."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+
+from relight.storage.checkpointer import load_shard, save_shard
+from relight.storage.commit import claim_epoch, commit, commit_complete
+from relight.storage.drain import drain
+from relight.storage.errors import CheckpointDamaged
+from relight.storage.layout import Incarnation, incarnation_dir, shard_path
+from relight.storage.manifest import Manifest
+from relight.storage.receipt import Receipt
+from relight.storage.tier import drop_foreign, room_bytes
+from relight.storage.tier_folder import hold, make_private, remove, sweep, tier_folder
+
+ONE = Incarnation("1.0", 0)
+VALUES = np.arange(50_000)
+
+
+class Node:
+    """One rank with a tier, and the directory that all nodes see."""
+
+    def __init__(self, place: Path) -> None:
+        self.directory = place / "checkpoints"
+        self.tier = tier_folder(place, "run", "n1")
+        self.directory.mkdir()
+        make_private(self.tier)
+        self.epoch = claim_epoch(self.directory, ONE)
+
+    def save(self, step: int) -> Receipt:
+        return save_shard(self.tier, step, ONE, 0, 1, {"w": VALUES + step})
+
+    def commit(self, step: int) -> Manifest:
+        receipt = drain(self.tier, self.directory, self.save(step))
+        return commit(self.directory, step, ONE, self.epoch, [receipt], {})
+
+    def flip(self, step: int) -> None:
+        shard = shard_path(self.tier, step, ONE, 0)
+        data = bytearray(shard.read_bytes())
+        data[data.index((VALUES + step)[1000:1050].tobytes())] ^= 1
+        shard.write_bytes(data)
+
+    def steps(self) -> list[str]:
+        return sorted(path.name.lstrip("0") for path in self.tier.iterdir())
+
+    def left(self, step: int) -> list[str]:
+        return [path.name for path in incarnation_dir(self.directory, step, ONE).iterdir()]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_drained_shard_is_a_checkpoint_like_any_other(node: Node) -> None:
+    for step in (1, 2, 3):
+        manifest = node.commit(step)
+    assert node.steps() == ["2", "3"]
+    loaded = load_shard(node.directory, manifest, 0)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 3)
+    assert manifest.receipts[0].seconds > 0
+
+
+def test_a_bit_that_flips_in_memory_never_gets_out_of_it(node: Node) -> None:
+    receipt = node.save(1)
+    node.flip(1)
+    with pytest.raises(CheckpointDamaged, match="digest"):
+        drain(node.tier, node.directory, receipt)
+    assert node.left(1) == []
+    assert node.steps() == []
+    assert commit_complete(node.directory, node.epoch) == []
+
+
+def test_a_full_disk_leaves_nothing_behind(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    receipt, send = node.save(1), os.sendfile
+
+    def full(out: int, source: int, at: int, count: int) -> int:
+        if at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return send(out, source, at, count // 2048)
+
+    monkeypatch.setattr(os, "sendfile", full)
+    with pytest.raises(OSError, match="No space"):
+        drain(node.tier, node.directory, receipt)
+    assert (node.left(1), node.steps()) == ([], [])
+
+
+def test_a_drain_that_is_killed_has_saved_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    receipt = node.save(1)
+    monkeypatch.setattr("relight.storage.drain.publish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drain(node.tier, node.directory, receipt)
+    assert node.left(1) == ["shard-00000.h5"]
+    assert commit_complete(node.directory, node.epoch) == []
+
+
+def test_a_copy_is_read_where_it_is_whole_and_nothing_else(node: Node) -> None:
+    manifest = node.commit(1)
+    far = shard_path(node.directory, 1, ONE, 0)
+    far.rename(far.with_suffix(".away"))
+    loaded = load_shard(node.directory, manifest, 0, tier=node.tier)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 1)
+    node.flip(1)
+    with pytest.raises(CheckpointDamaged) as caught:
+        load_shard(node.directory, manifest, 0, tier=node.tier)
+    assert Path(caught.value.file).is_relative_to(node.tier)
+    far.with_suffix(".away").rename(far)
+    os.truncate(shard_path(node.tier, 1, ONE, 0), 1000)
+    loaded = load_shard(node.directory, manifest, 0, tier=node.tier)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 1)
+
+
+def test_what_no_checkpoint_lists_goes_but_not_what_is_being_written(node: Node) -> None:
+    manifest = node.commit(1)
+    node.save(5)
+    other = Incarnation("1.0", 1)
+    save_shard(node.tier, 6, other, 0, 1, {"w": VALUES})
+    drop_foreign(node.tier, manifest, other)
+    assert node.steps() == ["1", "6"]
+    drop_foreign(node.tier, None, other)
+    assert node.steps() == ["6"]
+
+
+def test_the_room_of_a_rank_is_its_share_of_what_is_there(node: Node) -> None:
+    assert room_bytes(node.tier, 0, 10**6) == 10**6
+    receipt = node.save(1)
+    assert room_bytes(node.tier, 0, 10**6) == 10**6 - receipt.size_bytes
+    assert room_bytes(node.tier, 1, 10**6) == 10**6
+    there = os.statvfs(node.tier)
+    assert room_bytes(node.tier, 1, 1 << 60) <= there.f_blocks * there.f_frsize
+
+
+def test_a_folder_is_private_and_goes_with_the_last_that_holds_it(tmp_path: Path) -> None:
+    folder = tier_folder(tmp_path, "run", "n1")
+    held = [hold(folder), hold(folder)]
+    (folder / "shard").touch()
+    for fd in held:
+        sweep(tmp_path)
+        remove(folder)
+        assert (folder / "shard").exists()
+        os.close(fd)
+    sweep(tmp_path)
+    assert not folder.parent.exists()
+    open_to_all = tier_folder(tmp_path, "other", "n1")
+    open_to_all.parent.mkdir()
+    open_to_all.parent.chmod(0o755)
+    with pytest.raises(PermissionError, match="private"):
+        make_private(open_to_all)

@@ -1,0 +1,69 @@
+"""What a restart waits for: saves that all ranks have made, and nodes are still copying."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from relight.resilience.supervise.draining import Draining
+
+
+@pytest.fixture
+def draining() -> Draining:
+    one = Draining(2)
+    one.saved(10, 0, durable=False)
+    one.saved(10, 1, durable=False)
+    return one
+
+
+def test_under_way_until_all_is_copied(draining: Draining) -> None:
+    assert draining.under_way
+    draining.saved(10, 0, durable=True)
+    assert draining.under_way
+    draining.saved(10, 1, durable=True)
+    assert not draining.under_way
+
+
+def test_what_only_some_ranks_have_saved_can_become_no_checkpoint() -> None:
+    one = Draining(2)
+    one.saved(10, 0, durable=False)
+    assert not one.under_way
+    one.saved(10, 1, durable=True)  # there was no room in its node's tier
+    assert one.under_way
+
+
+def test_nothing_is_expected_of_a_lost_node_or_after_a_fault(draining: Draining) -> None:
+    draining.saved(10, 1, durable=True)
+    draining.lost(1)
+    assert draining.under_way, "its part is there"
+    draining.lost(0)
+    assert not draining.under_way
+    other = Draining(1)
+    other.saved(3, 0, durable=False)
+    other.failed(3)
+    assert not other.under_way
+
+
+def test_nobody_waits_for_a_copy_that_a_later_save_has_overtaken(draining: Draining) -> None:
+    draining.saved(20, 0, durable=True)
+    assert draining.under_way
+    draining.saved(20, 1, durable=True)
+    assert not draining.under_way
+
+
+def test_the_wait_ends_with_the_last_copy_or_its_limit(draining: Draining) -> None:
+    async def copied_and_not() -> None:
+        waiting = asyncio.create_task(draining.settle(60))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        draining.saved(10, 0, durable=True)
+        draining.saved(10, 1, durable=True)
+        await waiting
+
+        draining.saved(20, 0, durable=False)
+        draining.saved(20, 1, durable=False)
+        await draining.settle(0.01)
+
+    asyncio.run(copied_and_not())
+    assert draining.under_way
