@@ -23,9 +23,12 @@ settings.load_profile("relight")
 PATIENCE_S = 5.0  # what has been told to end may take this long
 
 
-# A shell ignores it for what runs in its background, and so would all that tests start.
+# A shell ignores the one for what runs in its background, and nohup the other: so would all that
+# tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -128,7 +128,7 @@ def test_a_link_to_another_users_run_is_not_followed(home: Path, tmp_path: Path)
     if os.getuid() != 0:
         pytest.skip("to give a folder away needs root")
     theirs = tmp_path / "theirs"
-    (tmp_path / "job.yaml").write_text("command: [a]\nhealth: {preflight: off}\n")
+    (tmp_path / "job.yaml").write_text("command: [echo]\nhealth: {preflight: off}\n")
     relight(home, tmp_path, "run", "--set", f"run_dir={theirs}", "job.yaml")
     (link,) = (home / "runs").iterdir()
     assert link.is_symlink()
