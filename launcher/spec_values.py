@@ -24,8 +24,9 @@ NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
 
 VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _SHELLS: Final = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
+_AS_IT_IS: Final = re.compile(r"'[^']*'|\\.")  # to a shell
 # ${run.id} and ${sweep.lr} are ours.
-_SHELL_VARIABLE: Final = re.compile(r"\$(\w+|\{\w+\}|\()|^~/")
+_FOR_A_SHELL: Final = re.compile(r"\$(?:\w+|\{\w+\}|\()\S*|(?<!\S)~/\S*")
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
 
 
@@ -97,16 +98,21 @@ def _command(value: object) -> list[str]:
         words = [_word(word) for word in value]
     else:
         words = shlex.split(_word(_text(value)))
-        has_shell = any(word.rpartition("/")[2] in _SHELLS for word in words)
-        for word in words:
-            if word in _SHELL_WORDS or (not has_shell and _SHELL_VARIABLE.search(word)):
-                raise ValueError(
-                    f"the command is not run by a shell, so {word!r} has no meaning in it; "
-                    "write command: [bash, -c, '...'], or a list if the word is meant as it is"
-                )
+        if meant := [word for word in words if word in _SHELL_WORDS] or _for_a_shell(value, words):
+            raise ValueError(
+                f"the command is not run by a shell, so {meant[0]!r} has no meaning in it; "
+                "write command: [bash, -c, '...'], or a list if the word is meant as it is"
+            )
     if not words:
         raise ValueError("the command is empty")
     return words
+
+
+def _for_a_shell(text: object, words: list[str]) -> list[str]:
+    """What a shell would put something else for, where the command itself runs none."""
+    if any(word.rpartition("/")[2] in _SHELLS for word in words):
+        return []
+    return _FOR_A_SHELL.findall(_AS_IT_IS.sub("", _text(text)))
 
 
 def _sweep(value: object) -> list[dict[str, str]]:

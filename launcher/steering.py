@@ -7,11 +7,12 @@ be repeated without harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from relight.errors import RelightError, UsageError
+from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.requests import (
     OWN_SAVE_LIMIT_S,
     Answer,
@@ -93,7 +94,7 @@ def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMI
         return
     facts = _running(run)
     config = run.plan.config
-    if strangers := _strangers(run, facts, exclude):
+    if strangers := _strangers(run, exclude):
         raise UsageError(f"--exclude: there is no node {', '.join(strangers)}")
     if exclude and config.restart.mode == "never" and len(exclude) > config.spares:
         raise UsageError(
@@ -105,16 +106,22 @@ def restart(run: StoredRun, exclude: Sequence[str], limit_s: float = ANSWER_LIMI
         SlurmClient().requeue(facts.job_id)
 
 
-def _strangers(run: StoredRun, facts: RunFacts, nodes: Sequence[str]) -> list[str]:
-    """Names that mean no node: of Slurm's, or of those that a local run has."""
+def _strangers(run: StoredRun, nodes: Sequence[str]) -> list[str]:
+    """Names that mean no node: of Slurm's, or of those that a local run has, spares too."""
     if not nodes:
         return []
     known = (
-        texts((facts.progress or {}).get("nodes"))
+        texts(_attempt_started(run).get("nodes"))
         if run.plan.cluster == "local"
         else SlurmClient().node_states(nodes)
     )
     return [node for node in nodes if node not in known]
+
+
+def _attempt_started(run: StoredRun) -> Mapping[str, object]:
+    records = read_journals(run.folder.journals)
+    started = (one.data for one in reversed(records) if one.name == "AttemptStarted")
+    return next(started, {})
 
 
 def _start_now(run: StoredRun) -> bool:

@@ -139,7 +139,8 @@ def new_local_run(
     if asked.spec.after:
         raise UsageError(f"{spec}: after: runs without Slurm have no queue to wait in")
     check_place(launch.config, held)
-    if not asked.spec.setup:  # which may bring it
+    brought = asked.spec.setup or asked.spec.container  # which may bring the program
+    if held is None and not brought:
         check_command(launch.config)
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         return StoredRun(folder, read_plan(folder.root))

@@ -103,9 +103,8 @@ class Agent:
             for key, _ in self._selector.select(timeout=SHORT_S / 2):
                 key.data()
             if time.monotonic() - turned > PAUSED_S:
-                self._supervisor.heard = (
-                    time.monotonic()
-                )  # the job was suspended: the silence was our own
+                # The job was suspended: the silence was our own.
+                self._supervisor.heard = time.monotonic()
             self._check_program()
             if (drained := self._drains.look()) is not None:
                 self._tell_word(*drained)

@@ -117,9 +117,10 @@ def test_what_cannot_run_is_refused_and_leaves_nothing(
 
 
 def test_what_a_shell_is_to_put_in_stays(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("command: bash -c 'echo ${HOME} | wc -l'\n")
-    planned = shell(f"relight plan {tmp_path}/job.yaml")
-    assert planned.returncode == 0, planned.stderr
+    for command in ("bash -c 'echo ${HOME} | wc -l'", "awk '{print $1}' file", "echo \\$5"):
+        (tmp_path / "job.yaml").write_text(f"command: {command}\n")
+        planned = shell(f"relight plan {tmp_path}/job.yaml")
+        assert planned.returncode == 0, planned.stderr
 
 
 def test_help_of_sbatch_needs_no_cluster(shell: Shell, tmp_path: Path) -> None:

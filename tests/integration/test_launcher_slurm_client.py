@@ -402,6 +402,12 @@ def test_a_name_that_slurm_does_not_know_is_not_excluded(
     assert "--exclude=n2" in healthy.calls("sbatch")[0]
 
 
+def test_an_empty_answer_lets_no_bad_node_in(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    healthy.answer("sinfo", "")
+    cluster.new_allocation(["n2"], "successor")
+    assert "--exclude=n2" in healthy.calls("sbatch")[0]
+
+
 @pytest.mark.parametrize("third", ["", "n3|drained\n"])
 def test_a_job_does_not_exclude_the_node_that_it_cannot_start_without(
     healthy: FakeSlurm, cluster: SlurmCluster, third: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,6 +152,14 @@ class Rearrangement:
                 break
             time.sleep(0.5)
 
+    def _unknown(self, nodes: Sequence[str], in_partition: Mapping[str, str]) -> list[str]:
+        """Names that Slurm has no node for; an answer without any node says nothing."""
+        elsewhere = [node for node in nodes if node not in in_partition]
+        if not elsewhere or not in_partition:
+            return []
+        known = self.client.node_states(elsewhere)
+        return [node for node in elsewhere if node not in known]
+
     def _feasible(self, exclude: Sequence[str], job: JobFacts) -> list[str]:
         """The nodes to avoid, without the oldest if too few would be left to start on.
 
@@ -162,8 +170,7 @@ class Rearrangement:
         if not avoided:
             return theirs
         states = self.client.nodes_of_partition(job.partition)
-        known = states | self.client.node_states(avoided)
-        for node in [node for node in avoided if node not in known]:
+        for node in self._unknown(avoided, states):
             avoided.remove(node)  # one such name, and Slurm refuses all
             _log.warning("%s is not avoided: Slurm knows no node of this name", node)
         in_service = {node for node, state in states.items() if can_be_allocated(state)}
