@@ -42,7 +42,7 @@ class CheckpointConfig:
     staging_bytes: int = 8 * 1024**3  # per rank, for saves while steps go on; 0: steps wait
     overlap: bool = False  # copy what only optimizers change while the next step computes
     tier: str | None = None  # a folder of each node, for shards before they are copied
-    tier_bytes: int = 8 * 1024**3  # of a node, for all its ranks
+    tier_bytes: int = 0  # of a node, for all its ranks
     reuse: int = 0  # for so many saves an array that does not change is left where it is
     signal: str | None = None  # tells a program that saves by itself to do so
     done: str | None = None  # a pattern of the files that it saves
