@@ -114,6 +114,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             watch_hangs=restart.hang != "off",
             silence_s=restart.silence,
             idle_s=restart.idle,
+            not_finite=restart.not_finite,
             hang_s=None if restart.hang in ("auto", "off") else parse_duration(restart.hang),
         ),
         health=HealthConfig(

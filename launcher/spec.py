@@ -18,7 +18,14 @@ from pydantic import (
     model_validator,
 )
 
-from relight.resilience.config import ContainerRuntime, Occasion, OnDegrade, OnUnknown, RestartMode
+from relight.resilience.config import (
+    ContainerRuntime,
+    Occasion,
+    OnDegrade,
+    OnNotFinite,
+    OnUnknown,
+    RestartMode,
+)
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
 from .spec_values import (
@@ -172,6 +179,7 @@ class RestartRules(_Section):
     hang: HangLimit = "auto"
     silence: Seconds | None = None
     idle: Seconds | None = None
+    not_finite: OnNotFinite = "warn"
     warm: bool = True
 
 

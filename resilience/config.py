@@ -19,6 +19,7 @@ from relight.storage.retention import Best, Keep
 RestartMode = Literal["auto", "successor", "requeue", "never"]
 OnUnknown = Literal["warn", "fail"]
 OnDegrade = Literal["move", "warn"]
+OnNotFinite = Literal["warn", "stop", "rollback"]
 # "ranks": one process per task, each under an agent. "script": the batch script itself, once.
 ProgramKind = Literal["ranks", "script"]
 # When people are told: of how an attempt, or the run, has ended.
@@ -61,6 +62,7 @@ class RestartConfig:
     hang_s: float | None = None  # how long no step may be done; None: learned from the steps
     silence_s: float | None = None  # how long no rank may write anything; None: for ever
     idle_s: float | None = None  # how long a rank may use no CPU; None: for ever
+    not_finite: OnNotFinite = "warn"  # what is done about a loss that stays NaN or infinite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,14 @@ class SetCheckpointAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RollBack:
+    """Set aside the checkpoints of ``step`` and of all later steps."""
+
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitStorage:
     """Look whether the place of the checkpoints works, until it does or ``limit_s`` have passed."""
 
@@ -126,6 +134,7 @@ Action = (
     | ProbeNodes
     | ExcludeNode
     | SetCheckpointAside
+    | RollBack
     | AwaitStorage
     | RequestAllocation
     | Withdraw

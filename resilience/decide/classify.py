@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .causes import FaultCause
-from .events import RankExited, RankLost, SaveFailed
+from .events import LossNotFinite, RankExited, RankLost, SaveFailed
 from .rules import Blame, Budget, Rule, first_match
 
 # No restart cures these, and no other node.
@@ -134,6 +134,18 @@ def fault_of_loss(event: RankLost) -> Fault:
         rank=event.rank,
         node=event.node,
         evidence=f"rank {event.rank} on {event.node}: {event.detail}",
+    )
+
+
+def fault_of_not_finite(event: LossNotFinite, *, again: bool) -> Fault:
+    """No node is blamed: what one rank has spoilt, the others have after the next step."""
+    return Fault(
+        cause=FaultCause.LOSS_NOT_FINITE,
+        rank=event.rank,
+        node=event.node,
+        evidence=f"rank {event.rank} on {event.node}: {event.detail}",
+        budget=Budget.ONCE if again else Budget.STOP,
+        advice=f"checkpoints of step {event.since} and later may be spoilt",
     )
 
 

@@ -113,6 +113,20 @@ class RanksStraggled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossNotFinite:
+    """A rank logs NaN or infinity as its loss, again and again.
+
+    ``since``: the state after so many steps, and any later one, may be spoilt by it.
+    """
+
+    generation: int
+    rank: int
+    node: str
+    since: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStopped:
     """No rank of this generation runs any more, as far as anybody can tell."""
 
@@ -316,6 +330,7 @@ Event = (
     | RanksHung
     | RanksStopped
     | RanksStraggled
+    | LossNotFinite
     | NodesProbed
     | NodesRejected
     | NodesWatched

@@ -15,6 +15,7 @@ from .actions import (
     AwaitStorage,
     Outcome,
     ProbeNodes,
+    RollBack,
     RunPreflight,
 )
 from .blame import PREFLIGHT, judge, not_the_nodes, untested
@@ -30,6 +31,7 @@ from .events import (
     CheckpointDrilled,
     CheckpointRefused,
     Event,
+    LossNotFinite,
     NodeDegraded,
     NodesExamined,
     NodesProbed,
@@ -77,6 +79,7 @@ from .while_running import (
     checkpoint_committed,
     checkpoint_drilled,
     checkpoint_refused,
+    loss_not_finite,
     rank_exited,
     rank_lost,
     ranks_hung,
@@ -122,6 +125,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return ranks_hung(state, event)
         case RanksStraggled():
             return ranks_straggled(state, event)
+        case LossNotFinite():
+            return loss_not_finite(state, event, policy)
         case RanksStopped():
             return _ranks_stopped(state, event, policy, now)
         case NodesProbed():
@@ -239,6 +244,7 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
     state, guilty = judge(state, policy)
     state, excluded = exclude(state, guilty, cause_of_fault(state))
     state, left = leave_degraded(state, policy, now)
+    back = _rolled_back(state)
     if state.stop is not None and state.stop.ends_allocation:
         state, more = leave(state, policy, now)
     elif state.suspects:
@@ -254,7 +260,14 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
         state, more = replace(state, phase=Phase.WAITING), (wait,)
     else:
         state, more = come_back(state, policy, now)
-    return state, (*excluded, *left, *more)
+    return state, (*excluded, *left, *back, *more)
+
+
+def _rolled_back(state: State) -> tuple[Action, ...]:
+    """Now that no save is under way any more."""
+    if state.spoilt is None or state.fault is None:
+        return ()
+    return (RollBack(step=state.spoilt, reason=state.fault.evidence),)
 
 
 def _fault_of_all(state: State, policy: Policy) -> State:

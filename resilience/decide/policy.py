@@ -32,6 +32,7 @@ class Policy:
     saves_itself: bool = False
     preflight: bool = True
     on_degrade: Literal["move", "warn"] = "move"
+    not_finite: Literal["warn", "stop", "rollback"] = "warn"
     restart: Literal["auto", "successor", "requeue", "never"] = "auto"
     failures: int = 3
     no_progress: int = 3

@@ -76,6 +76,7 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         alike=0,
         alike_elsewhere=False,
         unsaved=None,
+        spoilt=None,
         witnesses=frozenset(),
         suspects=(),
     )

@@ -13,6 +13,7 @@ from .classify import (
     fault_of_errno,
     fault_of_exit,
     fault_of_loss,
+    fault_of_not_finite,
     fault_of_save,
     root,
     says_the_same,
@@ -22,6 +23,7 @@ from .events import (
     CheckpointCommitted,
     CheckpointDrilled,
     CheckpointRefused,
+    LossNotFinite,
     RankExited,
     RankLost,
     RanksHung,
@@ -207,6 +209,18 @@ def ranks_straggled(state: State, event: RanksStraggled) -> Decision:
     if not known or not event.by_node or len(state.active) == 1:
         return state, ()
     return replace(state, slow=state.slow | {event.node}), ()
+
+
+def loss_not_finite(state: State, event: LossNotFinite, policy: Policy) -> Decision:
+    if state.phase is not Phase.RUNNING or event.generation != state.generation:
+        return state, ()
+    if policy.not_finite == "warn":
+        return state, ()
+    back = policy.not_finite == "rollback"
+    fault = fault_of_not_finite(event, again=back)
+    spoilt = event.since if back else None
+    stopped = replace(state, phase=Phase.STOPPING, fault=fault, spoilt=spoilt)
+    return stopped, (StopRanks(reason=fault.evidence),)
 
 
 def _progressed(state: State, step_: int) -> State:

@@ -40,6 +40,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
         saves_itself=bool(config.checkpoint.signal or config.resume),
         preflight=config.health.preflight,
         on_degrade=config.health.on_degrade,
+        not_finite=config.restart.not_finite,
         restart=config.restart.mode,
         failures=config.restart.failures,
         no_progress=config.restart.no_progress,

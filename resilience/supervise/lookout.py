@@ -1,4 +1,4 @@
-"""Ranks that hang and ranks that are slow, as their beats tell."""
+"""Ranks that hang, are slow, or compute what is no number, as they tell."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 
 from ..config import RestartConfig
-from ..decide.events import Event, RanksHung, RanksStraggled
+from ..decide.events import Event, LossNotFinite, RanksHung, RanksStraggled
 from ..decide.state import Phase, State
 from ..messages import Message
+from .not_finite import NotFinite
 from .pace import Pace
 from .quiet import Quiet
 from .ranks import Ranks
@@ -16,7 +17,7 @@ from .stragglers import Stragglers
 
 
 class Lookout:
-    """Reports RanksHung and RanksStraggled by ``emit``."""
+    """Reports RanksHung, RanksStraggled and LossNotFinite by ``emit``."""
 
     def __init__(
         self, config: RestartConfig, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]
@@ -25,18 +26,20 @@ class Lookout:
         self._ranks = ranks
         self._emit = emit
         self._stragglers = Stragglers()
+        self._not_finite = NotFinite()
         self._quiet = Quiet(config)
         self._generation = 0
 
     @property
     def said(self) -> tuple[str, ...]:
-        """For people: who is slow."""
-        return self._stragglers.said
+        """For people: who is slow, and whose loss is not finite."""
+        return (*self._stragglers.said, *self._not_finite.said)
 
     def on_word(self, rank: int, word: Message) -> None:
         """What a rank says (see ``messages``)."""
         self._pace.on_word(rank, word, time.monotonic())
         self._stragglers.on_word(rank, word)
+        self._not_finite.on_word(rank, word)
         self._quiet.on_word(rank, word)
 
     def ended(self, rank: int) -> None:
@@ -52,6 +55,7 @@ class Lookout:
         if state.generation != self._generation:
             self._generation = state.generation
             self._stragglers.begin(now, self._ranks.world_size)
+            self._not_finite.begin()
             self._quiet.begin(self._ranks.world_size)
         self._look_for_hangs(state, now)
         for one in self._stragglers.look(now, self._ranks.places):
@@ -62,6 +66,17 @@ class Lookout:
                     node=one.node,
                     detail=one.detail,
                     by_node=one.by_node,
+                )
+            )
+
+        for lost in self._not_finite.look():
+            self._emit(
+                LossNotFinite(
+                    generation=state.generation,
+                    rank=lost.rank,
+                    node=self._ranks.places.get(lost.rank, "?"),
+                    since=lost.since,
+                    detail=lost.detail,
                 )
             )
 

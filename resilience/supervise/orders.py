@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Final
 
+from relight.storage.condition import steps
 from relight.storage.errors import Fenced, FormatUnknown, NoValidCheckpoint
 from relight.storage.layout import Incarnation
 from relight.storage.set_aside import set_aside
@@ -22,6 +23,7 @@ from ..decide.actions import (
     Finish,
     ProbeNodes,
     RequestAllocation,
+    RollBack,
     RunPreflight,
     SaveAndStop,
     SetCheckpointAside,
@@ -118,9 +120,9 @@ class Orders:
             case AwaitStorage():
                 self._spawn(self._await_storage(action))
             case SetCheckpointAside():
-                task = self._spawn(self._set_aside(action))
-                self._set_asides.add(task)
-                task.add_done_callback(self._set_asides.discard)
+                self._before_a_start(self._set_aside((action.step,), action.reason))
+            case RollBack():
+                self._before_a_start(self._roll_back(action))
             case RequestAllocation():
                 self._request = self._spawn(self._request_allocation(action))
             case Withdraw():
@@ -207,13 +209,25 @@ class Orders:
             job = self._allocation
             self._emit(await probe(self._cluster, order.nodes, job.batch_node, len(job.nodes)))
 
-    async def _set_aside(self, order: SetCheckpointAside) -> None:
+    def _before_a_start(self, work: Coroutine[object, object, None]) -> None:
+        task = self._spawn(work)
+        self._set_asides.add(task)
+        task.add_done_callback(self._set_asides.discard)
+
+    async def _roll_back(self, order: RollBack) -> None:
         try:
-            await asyncio.to_thread(
-                set_aside, self._config.checkpoint.directory, order.step, order.reason
-            )
+            found = await asyncio.to_thread(steps, self._config.checkpoint.directory)
         except OSError as error:
-            _log.warning("checkpoint %d is not set aside: %s", order.step, error)
+            _log.warning("no checkpoint is set aside: %s", error)
+            return
+        await self._set_aside([step for step in found if step >= order.step], order.reason)
+
+    async def _set_aside(self, which: Iterable[int], reason: str) -> None:
+        for step in which:
+            try:
+                await asyncio.to_thread(set_aside, self._config.checkpoint.directory, step, reason)
+            except OSError as error:
+                _log.warning("checkpoint %d is not set aside: %s", step, error)
 
     async def _request_allocation(self, order: RequestAllocation) -> None:
         # A cancel that came in between is final: nothing is sent.
@@ -225,8 +239,10 @@ class Orders:
         self._emit(answer)
 
     async def answered(self) -> None:
-        """The run has ended: wait for the answer to a request that is under way, ask no more."""
+        """The run has ended: wait for what is under way, ask for no allocation any more."""
         self._ending = True
+        if self._set_asides:
+            await asyncio.wait(self._set_asides)
         if self._request is not None:
             await asyncio.wait((self._request,))
 

@@ -36,7 +36,6 @@ def with_a_spare(spec: Spec) -> Spec:
     [
         ("crash", "crashed (rule crash): rank 1 on n1 ended by SIGSEGV"),
         ("memory", "host out of memory (rule host-oom): rank 1 on n1"),
-        ("nan", "loss not finite (rule loss-not-finite): rank 1 on n1"),
     ],
 )
 def test_a_rank_that_fails_by_itself(
@@ -48,6 +47,22 @@ def test_a_rank_that_fails_by_itself(
     assert cause in run.reasons("StartRanks")[1], run.story()
     assert len(run.data_of("RanksStarted")) == 2
     assert len(run.data_of("AttemptStarted")) == 1, "it goes on in place"
+
+
+def test_a_loss_that_is_no_number_any_more(
+    site: Site, marker: Path, undisturbed: Undisturbed
+) -> None:
+    digest = undisturbed(site, heat)
+    spec = heat(restart={"not_finite": "rollback"})
+    run = Run.submit(site, faulty(spec, "nan", marker=marker))
+    assert_survived(run, digest)
+    (lost,) = run.data_of("LossNotFinite")
+    assert (lost["rank"], lost["since"]) == (1, 25), run.story()
+    (back,) = run.data_of("RollBack")
+    assert back["step"] == 25
+    assert "loss is nan since step 25" in run.reasons("StartRanks")[1]
+    assert [data["restored_step"] for data in run.data_of("RanksStarted")] == [None, 20]
+    assert len(run.data_of("AttemptStarted")) == 1
 
 
 def test_an_error_of_all_ranks_before_anything_is_saved_is_not_tried_again(site: Site) -> None:

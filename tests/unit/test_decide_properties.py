@@ -25,6 +25,7 @@ from relight.resilience.decide.events import (
     CheckpointDrilled,
     CheckpointRefused,
     Event,
+    LossNotFinite,
     NodeDegraded,
     NodesExamined,
     NodesProbed,
@@ -52,7 +53,7 @@ from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
 
 NODES = ("n1", "n2", "n3")
-POLICY = Policy(nodes=2, tasks_per_node=1)
+POLICY = Policy(nodes=2, tasks_per_node=1, not_finite="rollback")
 
 generations = st.integers(1, 3)
 nodes = st.sampled_from(NODES)
@@ -110,6 +111,14 @@ events: st.SearchStrategy[Event] = st.one_of(
         node=nodes,
         detail=st.just("x"),
         by_node=st.booleans(),
+    ),
+    st.builds(
+        LossNotFinite,
+        generation=generations,
+        rank=ranks,
+        node=nodes,
+        since=st.integers(0, 9),
+        detail=st.just("x"),
     ),
     st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
     st.builds(

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from relight.resilience.config import RunConfig
-from relight.resilience.decide.actions import SetCheckpointAside, StartRanks
+from relight.resilience.decide.actions import RollBack, SetCheckpointAside, StartRanks
 from relight.resilience.decide.events import Event
 from relight.resilience.supervise import orders as module
 from relight.resilience.supervise import saves as saves_module
@@ -72,12 +72,17 @@ def save(directory: Path, step: int, epoch: int) -> None:
     commit(directory, step, ONE, epoch, [receipt], {})
 
 
-def test_ranks_start_after_a_damaged_checkpoint_is_set_aside(
-    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "order", [SetCheckpointAside(step=3, reason="block 3"), RollBack(step=2, reason="loss is nan")]
+)
+def test_ranks_start_after_what_is_damaged_or_spoilt_is_set_aside(
+    run_config: RunConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    order: SetCheckpointAside | RollBack,
 ) -> None:
     directory = run_config.checkpoint.directory
     epoch = claim_epoch(directory, ONE)
-    for step in (1, 2):
+    for step in (1, 2, 3):
         save(directory, step, epoch)
     chosen = threading.Event()
 
@@ -117,13 +122,14 @@ def test_ranks_start_after_a_damaged_checkpoint_is_set_aside(
             lambda: None,
             nothing,
         )
-        orders.carry_out(SetCheckpointAside(step=2, reason="block 3"))
+        orders.carry_out(order)
         orders.carry_out(
-            StartRanks(generation=2, nodes=("n1",), delay_s=0.0, committed_step=2, reason="x")
+            StartRanks(generation=2, nodes=("n1",), delay_s=0.0, committed_step=3, reason="x")
         )
         begun = time.monotonic()
         while not ranks.restored and not told and time.monotonic() < begun + 20:
             await asyncio.wait([task for task in tasks if not task.done()], timeout=1.0)
 
     asyncio.run(story())
-    assert (ranks.restored, told) == ([1], [])
+    newest = 1 if isinstance(order, RollBack) else 2
+    assert (ranks.restored, told) == ([newest], [])
