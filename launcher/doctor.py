@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Final
 
 from .clusters.slurm.parse import parse_seconds
 from .site import Site
+from .units import DEFAULT_LEAD_S
 
 _CRED_EXPIRE_S: Final = 120  # slurmctld's default, and its choice for less than 5
+_LEEWAY: Final = 1.25  # a save beside others is slower than one alone
 
 Config = Mapping[str, str]
 
@@ -31,13 +34,32 @@ class Finding:
         return asdict(self)
 
 
-def examine(config: Config, site: Site, save_s: float | None) -> list[Finding]:
-    """All findings; ``save_s`` is how long a save of the user's state takes, if that is known."""
+@dataclass(frozen=True, slots=True)
+class Save:
+    """How long a save of the user's state takes, and the words that say so."""
+
+    seconds: float
+    told: str
+
+
+def save_of_state(size_bytes: int, bytes_per_s: float, directory: str) -> Save:
+    """The save of a state, at a rate that was measured in its directory."""
+    seconds = size_bytes / bytes_per_s
+    told = (
+        f"a state of {size_bytes / 1024**3:.4g} GB needs {seconds:.0f} s to save at the measured "
+        f"rate of {directory} ({bytes_per_s / 1024**3:.2g} GB/s by one process of this machine)"
+    )
+    return Save(seconds, told)
+
+
+def examine(config: Config, site: Site, save: Save | None) -> list[Finding]:
+    """All findings; ``save`` is that of the user's state, if it is known."""
     return [
         _version(site),
         _requeue(site),
         _requeue_wait(config),
-        *_preemption(site, save_s),
+        *_time_limit(save),
+        *_preemption(site, save),
         _warning_signal(config),
         _signals(config),
         _accounting(config),
@@ -74,7 +96,18 @@ def _requeue_wait(config: Config) -> Finding:
     )
 
 
-def _preemption(site: Site, save_s: float | None) -> Iterator[Finding]:
+def _time_limit(save: Save | None) -> Iterator[Finding]:
+    if save is None or save.seconds * _LEEWAY <= DEFAULT_LEAD_S:
+        return
+    yield Finding(
+        subject="time limit",
+        fact=f"checkpoint.lead is {DEFAULT_LEAD_S:.0f} s unless it is set",
+        follows=f"{save.told}: set checkpoint.lead: {ceil(save.seconds * _LEEWAY)}s",
+        matters=True,
+    )
+
+
+def _preemption(site: Site, save: Save | None) -> Iterator[Finding]:
     for partition in site.partitions:
         subject = f"preemption in {partition.name}"
         if partition.preempt_mode in ("OFF", "UNKNOWN"):
@@ -85,16 +118,18 @@ def _preemption(site: Site, save_s: float | None) -> Iterator[Finding]:
             f"{partition.preempt_mode}, GraceTime {partition.grace_s} s and KillWait "
             f"{site.kill_wait_s} s"
         )
-        if save_s is None:
-            follows = f"a save must take less than {notice_s} s; --save 90s compares yours"
+        if save is None:
+            follows = (
+                f"a save must take less than {notice_s} s; --save 90s, or --state 400GB with "
+                "--checkpoint-dir DIR, compares yours"
+            )
             yield Finding(subject=subject, fact=fact, follows=follows)
-        elif save_s < notice_s:
-            follows = f"your save of {save_s:.0f} s fits"
-            yield Finding(subject=subject, fact=fact, follows=follows)
+        elif save.seconds < notice_s:
+            yield Finding(subject=subject, fact=fact, follows=f"{save.told}: that fits")
         else:
             follows = (
-                f"your save of {save_s:.0f} s is lost: choose checkpoint.interval by what you can "
-                "afford to lose"
+                f"{save.told}; the grace of partition {partition.name} is {notice_s} s: set "
+                "checkpoint.interval to what you can afford to lose, for that save comes too late"
             )
             yield Finding(subject=subject, fact=fact, follows=follows, matters=True)
 

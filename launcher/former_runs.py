@@ -1,13 +1,15 @@
-"""What earlier runs of the same name tell of a job that is submitted again."""
+"""What earlier runs of the same name, or in the same checkpoint directory, tell of a new job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import read_journals
+from relight.storage.errors import NoValidCheckpoint
 
 from .runs import run_ids, runs_dir
 
@@ -16,14 +18,17 @@ _LOOKED_AT: Final = 5  # the newest
 
 @dataclass(frozen=True, slots=True)
 class FormerRuns:
-    """``save_s`` is the longest save of the newest one that has saved; None when none has."""
+    """``save_s`` is how long the newest checkpoint of the directory took, else the longest save of
+    the newest run that has saved; None when none has."""
 
     any: bool = False
     save_s: float | None = None
 
 
-def former_runs(name: str, run_id: str) -> FormerRuns:
-    """Of those called ``name`` all but ``run_id``."""
+def former_runs(name: str, run_id: str, directory: Path) -> FormerRuns:
+    """Of those called ``name`` all but ``run_id``, and of the checkpoints in ``directory``."""
+    if (newest_s := _newest_checkpoint_s(directory)) is not None:
+        return FormerRuns(any=True, save_s=newest_s)
     ids = [one for one in run_ids() if one.rpartition("-")[0] == name and one != run_id]
     folders = [runs_dir() / one for one in ids]
     newest = sorted(folders, key=lambda folder: folder.lstat().st_mtime, reverse=True)[:_LOOKED_AT]
@@ -36,3 +41,15 @@ def _saves_s(folder: RunFolder) -> Iterator[float]:
         seconds = record.data.get("seconds")
         if record.name == "CheckpointCommitted" and isinstance(seconds, float):
             yield seconds
+
+
+def _newest_checkpoint_s(directory: Path) -> float | None:
+    if not directory.is_dir():
+        return None
+    from relight.storage.choose import newest_valid
+
+    try:
+        manifest = newest_valid(directory)
+    except (NoValidCheckpoint, OSError):  # the run itself will say so
+        return None
+    return None if manifest is None else max(receipt.seconds for receipt in manifest.receipts)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relight.errors import RelightError
+from relight.resilience.config import RunConfig
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import parse_seconds
 from .former_runs import FormerRuns, former_runs
-from .spec import JobSpec, Resources
+from .spec import Resources
 
 SHORT_S = 20
 
@@ -113,15 +114,15 @@ def preemption_warning(site: Site, partition_name: str | None, former: FormerRun
     )
 
 
-def warnings(spec: JobSpec, run_id: str) -> list[str]:
+def warnings(resources: Resources, run: RunConfig) -> list[str]:
     """What to tell who has submitted this run about the site; silent when Slurm does not say."""
     try:
         site = read_site(SlurmClient(timeout_s=2.0, pauses_s=()))
-        former = former_runs(spec.name, run_id)
+        former = former_runs(run.name, run.run_id, run.checkpoint.directory)
     except RelightError:  # the job is sent, and a warning is worth no failure
         return []
     found = (
-        size_warning(site, spec.resources),
-        preemption_warning(site, spec.resources.partition, former),
+        size_warning(site, resources),
+        preemption_warning(site, resources.partition, former),
     )
     return [warning for warning in found if warning is not None]

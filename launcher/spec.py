@@ -6,7 +6,7 @@ is in the field's name or documentation. Every model refuses keys that it does n
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -51,8 +51,7 @@ from .spec_values import (
     Word,
     Words,
 )
-
-DEFAULT_LEAD_S: Final = 60.0
+from .units import DEFAULT_LEAD_S
 
 
 class _Section(BaseModel):

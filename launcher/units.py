@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
+DEFAULT_LEAD_S: Final = 60.0  # before the time limit
 _BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
 _BYTE_POWER: Final = {"K": 1, "M": 2, "G": 3, "T": 4}
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):([0-5]\d):([0-5]\d)")

@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import click
 
 from relight.errors import UsageError
 
 from ..clusters.slurm.client import SlurmClient
-from ..doctor import as_text, examine
+from ..doctor import Save, as_text, examine, save_of_state
 from ..site import site_of
-from ..units import parse_duration
+from ..units import parse_bytes, parse_duration
 
 
 @click.command("doctor")
 @click.option("--save", metavar="DURATION", help="How long a save of your state takes, as in 90s.")
+@click.option("--state", metavar="SIZE", help="How large your state is, as in 400GB.")
+@click.option(
+    "--checkpoint-dir",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where it is saved: measured by three seconds of writing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(save: str | None, as_json: bool) -> None:
+def command(
+    save: str | None, state: str | None, checkpoint_dir: Path | None, as_json: bool
+) -> None:
     """Tell what this site's Slurm allows, and what follows for you."""
-    save_s = None if save is None else _seconds(save)
+    known = _save(save, state, checkpoint_dir)
     client = SlurmClient(pauses_s=(0.5, 1.0))
     config = client.config()
-    findings = examine(config, site_of(config, client.partitions()), save_s)
+    findings = examine(config, site_of(config, client.partitions()), known)
     if as_json:
         click.echo(json.dumps([finding.to_json() for finding in findings]))
     else:
         click.echo(as_text(findings))
 
 
-def _seconds(text: str) -> float:
+def _save(save: str | None, state: str | None, directory: Path | None) -> Save | None:
+    if save is not None:
+        if state is not None:
+            raise UsageError("--save and --state both say how long a save takes: leave one out")
+        seconds = _amount("--save", parse_duration, save)
+        return Save(seconds, f"a save of your state takes {seconds:.0f} s")
+    if (state is None) != (directory is None):
+        raise UsageError("--state and --checkpoint-dir need each other")
+    if state is None or directory is None:
+        return None
+    from relight.storage.rate import write_rate
+
+    size_bytes = _amount("--state", parse_bytes, state)
     try:
-        return parse_duration(text)
+        rate = write_rate(directory)
+    except OSError as error:
+        raise UsageError(f"--checkpoint-dir: cannot write to {directory}: {error}") from error
+    return save_of_state(int(size_bytes), rate.bytes_per_s, str(directory))
+
+
+def _amount(option: str, parse: Callable[[str], float], text: str) -> float:
+    try:
+        return parse(text)
     except ValueError as error:
-        raise UsageError(f"--save: {error}") from error
+        raise UsageError(f"{option}: {error}") from error

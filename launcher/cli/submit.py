@@ -34,7 +34,7 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     run_id = launch.config.run_id
-    for warning in warnings(asked.spec, run_id):
+    for warning in warnings(asked.spec.resources, launch.config):
         click.echo(f"relight: warning: {warning}", err=True)
     if as_json:
         answer = {"run_id": run_id, "job_id": job_ids[0], "run_dir": str(folder.root)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relight.launcher.clusters.slurm.parse import parse_config, parse_partitions
-from relight.launcher.doctor import Finding, as_text, examine
+from relight.launcher.doctor import Finding, Save, as_text, examine, save_of_state
 from relight.launcher.site import site_of
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm" / "22.05"
@@ -13,9 +13,9 @@ CONFIG = parse_config((RECORDED / "scontrol-show-config.txt").read_text())
 PARTITIONS = parse_partitions((RECORDED / "scontrol-show-partition.txt").read_text())
 
 
-def findings(save_s: float | None = None, **config: str) -> dict[str, Finding]:
+def findings(save: Save | None = None, **config: str) -> dict[str, Finding]:
     changed = {**CONFIG, **config}
-    found = examine(changed, site_of(changed, PARTITIONS), save_s)
+    found = examine(changed, site_of(changed, PARTITIONS), save)
     return {finding.subject: finding for finding in found}
 
 
@@ -31,11 +31,18 @@ def test_the_mini_cluster() -> None:
 
 
 def test_a_save_that_takes_too_long_comes_first() -> None:
-    found = findings(save_s=90)
+    found = findings(save_of_state(400 << 30, 2 * 1024**3, "/lustre/me"))
     assert found["preemption in low"].matters
-    assert "your save of 90 s is lost" in found["preemption in low"].follows
-    assert as_text(list(found.values())).startswith("! preemption in low")
-    assert "fits" in findings(save_s=10)["preemption in low"].follows
+    assert found["preemption in low"].follows == (
+        "a state of 400 GB needs 200 s to save at the measured rate of /lustre/me (2 GB/s by one "
+        "process of this machine); the grace of partition low is 15 s: set checkpoint.interval to "
+        "what you can afford to lose, for that save comes too late"
+    )
+    assert found["time limit"].follows.endswith("set checkpoint.lead: 250s")
+    assert as_text(list(found.values())).startswith("! time limit")
+    short = findings(Save(10, "a save of your state takes 10 s"))
+    assert "that fits" in short["preemption in low"].follows
+    assert "time limit" not in short
 
 
 def test_other_sites() -> None:

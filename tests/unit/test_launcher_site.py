@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from relight.launcher.former_runs import FormerRuns, former_runs
 from relight.launcher.site import preemption_warning, site_of, size_warning
 from relight.launcher.spec import NodeRange, Resources
 from relight.resilience.run_folder import RunFolder
+from relight.storage.checkpointer import save_shard
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.layout import Incarnation
 
 PARTITIONS = Path(__file__).parents[1] / "data/slurm/22.05/scontrol-show-partition.txt"
 SITE = site_of({"KillWait": "10 sec"}, parse_partitions(PARTITIONS.read_text()))
@@ -52,7 +56,8 @@ def test_the_longest_save_of_the_newest_run_that_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
-    assert former_runs("a", "a-3") == FormerRuns()
+    nowhere = tmp_path / "nowhere"
+    assert former_runs("a", "a-3", nowhere) == FormerRuns()
     for run_id, seconds in (("a-1", [2.0, 9.0]), ("a-2", []), ("a-b-1", [50.0]), ("a-3", [70.0])):
         folder = RunFolder(tmp_path / "runs" / run_id)
         folder.journals.mkdir(parents=True)
@@ -64,4 +69,17 @@ def test_the_longest_save_of_the_newest_run_that_saved(
                 for name in ("CheckpointCommitted", "SaveFailed")
             )
         )
-    assert former_runs("a", "a-3") == FormerRuns(any=True, save_s=9.0)
+    assert former_runs("a", "a-3", nowhere) == FormerRuns(any=True, save_s=9.0)
+
+
+def test_the_newest_checkpoint_of_the_directory_tells_more_than_any_run(tmp_path: Path) -> None:
+    one = Incarnation("1.0", 0)
+    for step, seconds in ((1, 90.0), (2, 40.0)):
+        receipt = replace(save_shard(tmp_path, step, one, 0, 1, {}), seconds=seconds)
+        commit(tmp_path, step, one, claim_epoch(tmp_path, one), [receipt], {})
+    former = former_runs("another", "another-1", tmp_path)
+    assert former == FormerRuns(any=True, save_s=40.0)
+    warning = preemption_warning(SITE, None, former)
+    assert warning is not None
+    assert "gives a preempted job 15 s" in warning
+    assert "took 40 s before" in warning
