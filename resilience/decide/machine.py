@@ -192,6 +192,8 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         nodes=event.nodes,
         generation=state.generation if same else 0,
         kept=state.kept if same else frozenset(),
+        arranged=state.arranged if same else None,
+        avoided=state.avoided if same else (),
     )
     actions: tuple[Action, ...] = ()
     if event.lost_batch_node is not None:

@@ -32,7 +32,7 @@ async def listen(
     )
     log.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        process = await processes.start(cluster.step_command(request), log)
+        process = await processes.start_tied(cluster.step_command(request), log)
         try:
             if await process.wait() == _HEARD:
                 on_term()

@@ -6,11 +6,20 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
 
+from . import tied
 from .cluster import Command
 
 _POLITE_S = 3.0
+
+
+async def start_tied(command: Command, output: Path | None) -> asyncio.subprocess.Process:
+    """As :func:`start`, for what is to end with this process, however that ends."""
+    # Not by preexec_fn: this process has threads. Without the site packages it begins at once.
+    first = (sys.executable, "-P", "-ES", tied.__file__, str(os.getpid()))
+    return await start(Command((*first, *command.argv), command.env), output)
 
 
 async def start(command: Command, output: Path | None) -> asyncio.subprocess.Process:
@@ -51,7 +60,7 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 async def run(command: Command, output: Path | None, limit_s: float) -> int | None:
     """Run a step's command to its end; None when it took longer than ``limit_s``."""
-    process = await start(command, output)
+    process = await start_tied(command, output)
     try:
         return await asyncio.wait_for(process.wait(), limit_s)
     except TimeoutError:

@@ -153,7 +153,7 @@ class Watch:
             output=self._out_dir / "step.log",
         )
         command = await asyncio.to_thread(self._cluster.step_command, request)
-        self._process = await processes.start(command, self._out_dir / "step.log")
+        self._process = await processes.start_tied(command, self._out_dir / "step.log")
 
     def _before(self) -> dict[str, Sample]:
         """The counters at the preflight: there growth begins."""

@@ -31,10 +31,20 @@ def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undistur
 
 
 def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None:
-    run = Run.submit(site, heat())
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, heat(step_time_s=0.1, health={"during": "1s"}))
     run.wait_for_checkpoint(20)
+
+    def watches() -> set[str]:
+        steps = site.user("squeue", "-hs", "-j", run.job_id, "-o", "%i %j").splitlines()
+        return {step for step in steps if step.endswith(" watch")}
+
+    run.wait(lambda: bool(watches()))
+    first = watches()
     run.kill_supervisor()
-    assert_survived(run, undisturbed(site, heat))
+    run.wait(lambda: bool(run.committed()) and not first & watches(), 20)
+    assert run.data_of("Finish") == [], "its steps end with it, before the job does"
+    assert_survived(run, digest)
     assert {data["attempt"] for data in run.data_of("AttemptStarted")} == {f"{run.job_id}.0"}
 
 

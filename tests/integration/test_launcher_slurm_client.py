@@ -463,9 +463,12 @@ OWN = f"{JOB_ID}|RUNNING|None\n"
 def test_a_second_life_finds_the_successor_of_the_first(
     healthy: FakeSlurm, cluster: SlurmCluster
 ) -> None:
+    """And tells it of the nodes that had to be left since."""
+    healthy.answer("scontrol", job_text(Requeue="0", ExcNodeList="n2"))
     healthy.answer("squeue", f"98|COMPLETING|None\n{OWN}99|PENDING|Dependency\n")
-    assert cluster.new_allocation([], "auto") == Restart("successor", "99")
+    assert cluster.new_allocation(["n2"], "auto") == Restart("successor", "99")
     assert healthy.calls("sbatch") == []
+    assert ["update", "JobId=99", "ExcNodeList=n2"] in healthy.calls("scontrol")
 
 
 def squeue(slurm: FakeSlurm, *answers: str | None) -> None:

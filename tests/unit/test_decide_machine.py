@@ -561,6 +561,20 @@ def test_a_supervisor_that_lives_again_counts_its_generations_on() -> None:
     assert state.idle_restarts == 1
 
 
+def test_a_supervisor_that_lives_again_knows_the_successor_that_waits() -> None:
+    arranged = AllocationArranged(mode="successor", job_id="8")
+    before = [*RUNNING, stop(StopCause.TIME_LIMIT), arranged]
+    story = [*before, attempt(), PreflightFinished(bad={"n1": "bad"})]
+    state, actions = tell(story)
+    order = only(actions[1:])
+    assert isinstance(order, RequestAllocation), "it may start on n1"
+    assert order.exclude == ("n1",)
+    _, actions = tell([arranged], state=state)
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.reason == "goes on as job 8 (successor)"
+
+
 def test_a_batch_host_that_is_down_is_excluded_by_the_next_attempt() -> None:
     state, _ = tell([*RUNNING])
     state, actions = tell([attempt("n3", "n4", name="7.1", lost="n1")], state=state)

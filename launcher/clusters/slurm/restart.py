@@ -72,16 +72,20 @@ class Rearrangement:
         try:
             job = self.client.job(self.job_id)
             avoided = [node for node in self._feasible(exclude, job) if node not in job.required]
-            self._exclude(restart.job_id, avoided)
         except RelightError as error:
             _log.error("job %s may start on %s: %s", restart.job_id, ", ".join(exclude), error)
+        else:
+            self._exclude_from_restart(restart.job_id, avoided)
 
     def _successor(self, exclude: Sequence[str], job: JobFacts) -> Restart:
         if job.requeue and not self._is_ours_to_restart():
             return self._after_requeue(exclude)  # Slurm was faster
         try:
             # An earlier life of the supervisor may have sent one and died before it said so.
-            successor = self._waiting_successor(self.client) or self._send(exclude)
+            waiting = self._waiting_successor(self.client)
+            if waiting is not None:
+                self._exclude_from_restart(waiting, exclude)
+            successor = waiting or self._send(exclude)
         except SlurmRefused:
             if job.requeue:
                 self.client.update(self.job_id, "Requeue", "1")
@@ -130,11 +134,14 @@ class Rearrangement:
 
     def _after_requeue(self, exclude: Sequence[str]) -> Restart:
         """The restart is certain by now: what goes wrong here must not make an error of it."""
-        try:
-            self._exclude(self.job_id, exclude)
-        except RelightError as error:
-            _log.error("the requeued job may start on %s: %s", ", ".join(exclude), error)
+        self._exclude_from_restart(self.job_id, exclude)
         return Restart("requeue", self.job_id)
+
+    def _exclude_from_restart(self, job_id: str, exclude: Sequence[str]) -> None:
+        try:
+            self._exclude(job_id, exclude)
+        except RelightError as error:
+            _log.error("job %s may start on %s: %s", job_id, ", ".join(exclude), error)
 
     def _exclude(self, job_id: str, exclude: Sequence[str]) -> None:
         """Excludes nodes from a waiting job's start, and reads the exclusion back."""
