@@ -30,7 +30,7 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
 
     Raises:
         UsageError: a file cannot be read, or there is no ``working_dir``, or no work tree to take a
-            snapshot of.
+            snapshot of, or nothing here can read an archive.
         SpecError: the spec is wrong.
     """
     token = new_token()
@@ -39,6 +39,10 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
     folder = facts.working_dir / from_home(spec.working_dir or "")
     if not folder.is_dir():
         raise UsageError(f"{path}: working_dir: {folder} is no directory, and ranks start there")
+    if spec.checkpoint.archive is not None:
+        from relight.storage.objects import connect
+
+        connect(spec.checkpoint.archive.url)  # only whether its library is there
     if spec.code == "snapshot":
         facts = replace(facts, tree=work_tree(folder).resolve())
     return Asked(spec, text, facts)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from relight.errors import UsageError
 from relight.resilience.config import (
+    ArchiveConfig,
     CheckpointConfig,
     ContainerConfig,
     HealthConfig,
@@ -24,7 +25,7 @@ from relight.storage.retention import Best, Keep
 from .home import from_home
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
-from .spec import Container, JobSpec, KeepRules, Notify, SecretFile
+from .spec import Archive, Container, JobSpec, KeepRules, Notify, SecretFile
 from .spec_values import CheckSetting
 from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
@@ -101,6 +102,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             reuse=checkpoint.reuse,
             tier=checkpoint.tiers.node if checkpoint.tiers is not None else None,
             tier_bytes=checkpoint.tiers.size if checkpoint.tiers is not None else 0,
+            archive=_archive(checkpoint.archive),
             overlap=checkpoint.overlap,
             signal=checkpoint.signal,
             done=checkpoint.done,
@@ -157,6 +159,12 @@ def _container(container: Container | None, here: Path) -> ContainerConfig | Non
         image = str(here / image)
     mounts = tuple(re.sub(r"^~(?=[/:]|$)", str(Path.home()), mount) for mount in container.mounts)
     return ContainerConfig(image=image, runtime=container.runtime, mounts=mounts)
+
+
+def _archive(archive: Archive | None) -> ArchiveConfig | None:
+    if archive is None:
+        return None
+    return ArchiveConfig(url=archive.url, every=archive.every, last=archive.last)
 
 
 def _notify(notify: Notify | None, here: Path) -> NotifyConfig | None:

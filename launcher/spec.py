@@ -45,6 +45,7 @@ from .spec_values import (
     Seconds,
     SecondsOrOff,
     SignalName,
+    StoreAddress,
     Sweep,
     Variable,
     WebAddress,
@@ -150,6 +151,14 @@ class Tiers(_Section):
         return self
 
 
+class Archive(_Section):
+    """One more copy of every so many checkpoints, in an object store."""
+
+    url: StoreAddress
+    every: Count = 1
+    last: Count = 3
+
+
 class Checkpoint(_Section):
     """``directory`` defaults to ``checkpoints`` in the run folder, ``lead`` to a minute or, in a
     short job, a quarter of the time limit. ``staging`` is per rank (bytes)."""
@@ -162,6 +171,7 @@ class Checkpoint(_Section):
     in_background: bool = Field(default=True, alias="async")  # a keyword of Python
     staging: Bytes = 8 * 1024**3
     tiers: Tiers | None = None
+    archive: Archive | None = None
     reuse: CountOrNone = 0
     overlap: bool = False
     signal: SignalName | None = None

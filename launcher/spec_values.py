@@ -190,6 +190,12 @@ def _web_address(value: str) -> str:
     return value
 
 
+def _store_address(value: str) -> str:
+    if not re.match(r"[a-z][a-z0-9+.-]*://.", value):
+        raise ValueError(f"{value!r} is no address; write for example s3://bucket/runs/lm")
+    return value
+
+
 _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
 Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(_WITH_UNIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_WITH_UNIT)]
@@ -200,6 +206,7 @@ Every = Annotated[str, BeforeValidator(_every)]
 HangLimit = Annotated[str, BeforeValidator(_hang_limit)]
 Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string", "number"]})]
 Line = Annotated[str, BeforeValidator(_one_line)]
+StoreAddress = Annotated[Line, AfterValidator(_store_address)]
 WebAddress = Annotated[Line, AfterValidator(_web_address)]
 Mount = Annotated[Line, AfterValidator(_mount)]
 Sweep = Annotated[

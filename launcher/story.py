@@ -92,10 +92,10 @@ def _finish(data: Data) -> str:
 
 def _checkpoint_committed(data: Data) -> str:
     text = f"checkpoint of step {data.get('step')}"
-    size, seconds = data.get("bytes"), data.get("seconds")
-    if not isinstance(size, int) or not isinstance(seconds, float) or not size or not seconds:
+    speed = _speed(data, "bytes")
+    if not speed:
         return text
-    text += f": {_amount(size)} in {seconds:.3g} s ({_amount(size / seconds)}/s)"
+    text += speed
     if data.get("slowest_rank") is not None:
         text += f", rank {data.get('slowest_rank')} the slowest"
     stall_s = data.get("stall_s")
@@ -113,6 +113,19 @@ def _checkpoint_drilled(data: Data) -> str:
     if data.get("damage"):
         return f"checkpoint {data.get('step')} was read again and is damaged: {data.get('damage')}"
     return f"checkpoint {data.get('step')} was read again and is whole"
+
+
+def _checkpoint_archived(data: Data) -> str:
+    if data.get("failure"):
+        return f"checkpoint {data.get('step')} is not in the archive: {data.get('failure')}"
+    return f"checkpoint {data.get('step')} is in the archive too{_speed(data)}"
+
+
+def _speed(data: Data, size_field: str = "size_bytes") -> str:
+    size, seconds = data.get(size_field), data.get("seconds")
+    if not isinstance(size, int) or not isinstance(seconds, float) or not size or not seconds:
+        return ""
+    return f": {_amount(size)} in {seconds:.3g} s ({_amount(size / seconds)}/s)"
 
 
 def _notified(data: Data) -> str:
@@ -139,6 +152,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "CheckpointCommitted": _checkpoint_committed,
     "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",
     "CheckpointDrilled": _checkpoint_drilled,
+    "CheckpointArchived": _checkpoint_archived,
+    "CheckpointFetched": lambda d: (
+        f"checkpoint {d.get('step')} was brought back from the archive{_speed(d)}"
+    ),
     "TierRead": lambda d: (
         f"ranks {_names(d.get('ranks'))} took step {d.get('step')} from the tiers of their nodes"
     ),

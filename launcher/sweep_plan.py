@@ -47,8 +47,12 @@ def _task(spec: JobSpec, submitter: Submitter, array: LaunchPlan) -> LaunchPlan:
     directory = spec.checkpoint.directory
     if directory is not None and not _differs(directory, spec.sweep or []):  # one for each run
         directory = f"{directory}/{MARK}"
+    archive = spec.checkpoint.archive
+    if archive is not None:
+        archive = archive.model_copy(update={"url": f"{archive.url.rstrip('/')}/{MARK}"})
+    places = {"directory": directory, "archive": archive}
     own: dict[str, object] = {
-        "checkpoint": spec.checkpoint.model_copy(update={"directory": directory}),
+        "checkpoint": spec.checkpoint.model_copy(update=places),
         "run_dir": str(array.folder.root / "tasks" / MARK),
         "working_dir": str(array.config.working_dir),
     }

@@ -32,6 +32,15 @@ class ConfigDamaged(RelightError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveConfig:
+    """An object store that every so many checkpoints are copied to, and how many stay there."""
+
+    url: str
+    every: int = 1
+    last: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
     """Where checkpoints go, how often, and how many stay."""
 
@@ -45,6 +54,7 @@ class CheckpointConfig:
     tier: str | None = None  # a folder of each node, for shards before they are copied
     tier_bytes: int = 0  # of a node, for all its ranks
     reuse: int = 0  # for so many saves an array that does not change is left where it is
+    archive: ArchiveConfig | None = None
     signal: str | None = None  # tells a program that saves by itself to do so
     done: str | None = None  # a pattern of the files that it saves
 
@@ -179,6 +189,7 @@ class RunConfig:
             checkpoint = dict(_mapping(values.pop("checkpoint")))
             checkpoint["directory"] = Path(str(checkpoint["directory"]))
             checkpoint["keep"] = _keep(_mapping(checkpoint["keep"]))
+            checkpoint["archive"] = _archive(checkpoint.get("archive"))
             restart = _mapping(values.pop("restart"))
             health = dict(_mapping(values.pop("health")))
             health |= {name: _texts(health[name]) for name in ("skip", "mounts") if name in health}
@@ -206,6 +217,10 @@ def _keep(values: Mapping[str, object]) -> Keep:
     best = values["best"]
     found = None if best is None else Best(**_mapping(best))  # type: ignore[arg-type]
     return Keep(**{**values, "best": found})  # type: ignore[arg-type]
+
+
+def _archive(values: object) -> ArchiveConfig | None:
+    return None if values is None else ArchiveConfig(**_mapping(values))  # type: ignore[arg-type]
 
 
 def _notify(values: object) -> NotifyConfig | None:

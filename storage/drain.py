@@ -27,7 +27,7 @@ from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged
 from .layout import Incarnation, receipt_path, shard_path
 from .lustre import stripe
-from .read_shard import Shard
+from .read_shard import require_whole
 from .receipt import Receipt
 from .tier import drop, drop_older
 
@@ -48,7 +48,7 @@ def drain(tier: Path, directory: Path, receipt: Receipt) -> Receipt:
         make_dirs(copy.parent)
         stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
         _copy(shard_path(tier, step, writer, rank), copy)
-        _require_whole(copy, receipt)
+        require_whole(copy, receipt)
         fsync_dir(copy.parent)
         seconds = receipt.seconds + time.monotonic() - started_s
         durable = replace(receipt, seconds=seconds)
@@ -66,13 +66,6 @@ def _copy(source: Path, target: Path) -> None:
         while sent := os.sendfile(written.fileno(), read.fileno(), at, _CHUNK_BYTES):
             at += sent
         os.fsync(written.fileno())
-
-
-def _require_whole(copy: Path, receipt: Receipt) -> None:
-    with Shard(copy, receipt) as shard:
-        damage = next(shard.damages(lambda _: None), None) or shard.structure_damage()
-        if damage is not None:
-            raise shard.damaged(damage)
 
 
 def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:

@@ -170,3 +170,20 @@ class Fenced(RelightError):
         self.held = held
         self.newest = newest
         self.run = run  # that has taken over; empty where it is not known
+
+
+class ArchiveUnfit(UsageError):
+    """An address of an archive cannot be used from here."""
+
+    def __init__(self, url: str, reason: str, advice: str) -> None:
+        super().__init__(f"The archive {url} cannot be used: {reason}. {advice}.")
+
+
+class ArchiveSilent(RelightError):
+    """An archive could not be asked; asking again later may help."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"There may be checkpoints in the archive {url}, and it cannot be asked: {reason}. "
+            "Nothing is started from scratch meanwhile; without `checkpoint.archive` it would be."
+        )

@@ -185,6 +185,14 @@ class Shard:
         return parsed
 
 
+def require_whole(path: Path, receipt: Receipt) -> None:
+    """Reads every byte of a shard. Raises CheckpointDamaged."""
+    with Shard(path, receipt) as shard:
+        damage = next(shard.damages(lambda _: None), None) or shard.structure_damage()
+        if damage is not None:
+            raise shard.damaged(damage)
+
+
 class _Block(NamedTuple):
     run: Run
     number: int

@@ -263,6 +263,25 @@ class CheckpointDrilled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointArchived:
+    """A checkpoint was copied to the archive, or with a ``failure`` it was not."""
+
+    step: int
+    size_bytes: int = 0
+    seconds: float = 0.0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFetched:
+    """A checkpoint was brought back from the archive, for nothing newer was valid here."""
+
+    step: int
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierFailed:
     """A rank does without the tier of its node: it is full, or a copy in it was damaged."""
 
@@ -342,6 +361,8 @@ Event = (
     | CheckpointCommitted
     | CheckpointRefused
     | CheckpointDrilled
+    | CheckpointArchived
+    | CheckpointFetched
     | TierFailed
     | TierRead
     | StorageAnswered

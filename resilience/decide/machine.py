@@ -27,8 +27,10 @@ from .events import (
     AllocationArranged,
     AllocationRefused,
     AttemptStarted,
+    CheckpointArchived,
     CheckpointCommitted,
     CheckpointDrilled,
+    CheckpointFetched,
     CheckpointRefused,
     Event,
     LossNotFinite,
@@ -135,7 +137,15 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return exclude(state, event.bad, USER)
         case NodeDegraded():
             return node_degraded(state, event, policy, now)
-        case NodesWatched() | NodesExamined() | Notified() | TierFailed() | TierRead():
+        case (
+            NodesWatched()
+            | NodesExamined()
+            | Notified()
+            | TierFailed()
+            | TierRead()
+            | CheckpointArchived()
+            | CheckpointFetched()
+        ):
             return state, ()  # only for people
         case StopRequested():
             return stop_requested(state, event, policy, now)

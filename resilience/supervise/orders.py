@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from relight.storage.condition import steps
-from relight.storage.errors import Fenced, FormatUnknown, NoValidCheckpoint
+from relight.storage.errors import ArchiveSilent, Fenced, FormatUnknown, NoValidCheckpoint
 from relight.storage.layout import Incarnation
 from relight.storage.set_aside import set_aside
 
@@ -158,6 +158,9 @@ class Orders:
             )
         except (NoValidCheckpoint, FormatUnknown) as error:
             self._emit(RestoreImpossible(reason=str(error)))
+            return
+        except ArchiveSilent as error:
+            self._emit(StartFailed(generation=order.generation, missing=(), detail=str(error)))
             return
         except Fenced as error:
             self._emit(superseded(error, self._config.run_id))

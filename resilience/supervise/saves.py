@@ -29,6 +29,7 @@ from ..config import RunConfig
 from ..decide.events import Event, SaveFailed, TierFailed, TierRead
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
+from .archiving import Archiving
 from .commits import Claim, Commits, Save
 from .common_step import CommonStep
 from .draining import Draining
@@ -65,6 +66,7 @@ class Saves:
         self._emit = emit
         self._tell = tell_programs
         self._tidying = Tidying(self._prune)
+        self.archiving = Archiving(config, emit)
         self._beginning = threading.Lock()
         self._incarnation: Incarnation | None = None
         self._commits: Commits | None = None  # of the generation that has begun last
@@ -92,6 +94,7 @@ class Saves:
 
         Raises:
             NoValidCheckpoint: there are checkpoints, none of them valid; or there were.
+            ArchiveSilent: nothing valid is here, and the archive does not answer.
             OSError: the checkpoint directory does not work.
         """
         if self._commits is not None:
@@ -108,11 +111,14 @@ class Saves:
         self.steps.clear()
         self._agreements.clear()
         self._pending = False
-        claim, restore = await asyncio.to_thread(self._begin, incarnation, committed_step)
+        claim = await asyncio.to_thread(self._claim, incarnation, committed_step)
+        await self.archiving.fetch(claim.epoch)
+        restore = await asyncio.to_thread(self._choose, committed_step)
+        self.archiving.restored(restore.step)
         self._commits = Commits(claim, self._emit, partial(self._ended, claim))
         return restore
 
-    def _begin(self, incarnation: Incarnation, committed_step: int) -> tuple[Claim, Restore]:
+    def _claim(self, incarnation: Incarnation, committed_step: int) -> Claim:
         # One that a stop has given up goes on in its thread: it must not claim after the next one.
         with self._beginning:
             if committed_step >= 0 and not self._directory.is_dir():
@@ -125,8 +131,7 @@ class Saves:
             epoch = claim_epoch(self._directory, incarnation, self._run)
             for manifest in commit_complete(self._directory, epoch):
                 _log.info("checkpoint of step %d was complete: committed now", manifest.step)
-            claim = Claim(self._directory, incarnation, epoch, self._run)
-            return claim, self._choose(committed_step)
+            return Claim(self._directory, incarnation, epoch, self._run)
 
     def _choose(self, committed_step: int) -> Restore:
         newest = newest_valid(self._directory)
@@ -237,6 +242,7 @@ class Saves:
         self.last_seconds = max(receipt.seconds for receipt in save.receipts)
         self._tell({"type": "committed", "step": save.step})
         self._tidying.ask(claim)
+        self.archiving.committed(save.step)
 
     def _look_for_metric(self, receipts: tuple[Receipt, ...]) -> None:
         best = self._keep.best

@@ -297,6 +297,7 @@ class Supervisor:
         await self._handle(self._waiting())
         await asyncio.to_thread(leave_verdict, self._folder, order)
         await self._orders.answered()
+        await self._saves.archiving.end(order.outcome, self._left_s())
         await self._handle(self._waiting())  # nothing follows but that a successor is taken back
         reached = min(self._saves.steps.values(), default=None)
         told = await notify(self._config, order, reached, self._left_s())
