@@ -99,7 +99,15 @@ def _checkpoint_committed(data: Data) -> str:
     if data.get("slowest_rank") is not None:
         text += f", rank {data.get('slowest_rank')} the slowest"
     stall_s = data.get("stall_s")
-    return text + (f"; steps waited {stall_s:.3g} s" if isinstance(stall_s, float) else "")
+    if not isinstance(stall_s, float):
+        return text
+    text += f"; steps waited {stall_s:.3g} s"
+    if isinstance(staged := data.get("staged_bytes"), int) and staged:
+        text += f" for a copy of {_amount(staged)}"
+    behind_s = data.get("behind_s")
+    if isinstance(behind_s, float) and behind_s > 0.1 * stall_s:
+        text += f", {behind_s:.3g} s of it for the save before to end"
+    return text
 
 
 def _amount(size_bytes: float) -> str:

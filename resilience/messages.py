@@ -44,7 +44,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``held``       ask, step: the answer to ``hold``
     ``entered``    section, limit_s or null: no steps for a while
     ``left``       section
-    ``saved``      receipt, stall_s: a shard is durable; how long steps waited for that. With tier,
+    ``saved``      receipt, stall_s: a shard is durable; how long steps waited for that, behind_s:
+                   of this for the save before; staged: bytes that were copied first. With tier,
                    directory, step, writer, rank: it is in the node's tier, and the agent lets it be
                    copied, after which it says ``saved`` or ``save_failed`` in the program's place
     ``tier_failed``  rank, reason: the node's tier is full, fails, or a copy in it was damaged

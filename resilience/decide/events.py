@@ -213,7 +213,8 @@ class RanksLingered:
 class CheckpointCommitted:
     """A checkpoint became valid.
 
-    ``seconds`` is what the slowest rank took, ``stall_s`` the longest that a rank's steps waited.
+    ``seconds`` is what the slowest rank took, ``stall_s`` the longest that a rank's steps waited,
+    ``behind_s`` of that for the save before; ``staged_bytes`` what all ranks copied to go on.
     """
 
     step: int
@@ -222,6 +223,8 @@ class CheckpointCommitted:
     seconds: float = 0.0
     slowest_rank: int | None = None
     stall_s: float | None = None
+    behind_s: float = 0.0
+    staged_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

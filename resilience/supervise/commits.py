@@ -19,6 +19,7 @@ from relight.storage.layout import Incarnation
 from relight.storage.receipt import Receipt
 
 from ..decide.events import CheckpointCommitted, Event, SaveFailed, Superseded
+from .stall import Stall
 
 _log: Final = logging.getLogger(__name__)
 SETTLE_LIMIT_S: Final = 30.0
@@ -37,11 +38,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """What all ranks have saved of a step; ``stall_s`` is the longest that their steps waited."""
+    """What all ranks have saved of a step, and what it cost them."""
 
     step: int
     receipts: tuple[Receipt, ...]
-    stall_s: float | None = None
+    stall: Stall
 
 
 def superseded(error: Fenced, run: str) -> Superseded:
@@ -134,7 +135,9 @@ class Commits:
                 bytes=sum(receipt.payload_bytes for receipt in save.receipts),
                 seconds=slowest.seconds,
                 slowest_rank=slowest.rank,
-                stall_s=save.stall_s,
+                stall_s=save.stall.stall_s,
+                behind_s=save.stall.behind_s,
+                staged_bytes=save.stall.staged_bytes,
             )
         )
 

@@ -33,6 +33,7 @@ from .archiving import Archiving
 from .commits import Claim, Commits, Save
 from .common_step import CommonStep
 from .draining import Draining
+from .stall import Stall
 from .tidying import Tidying
 
 _log: Final = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Saves:
         self._incarnation: Incarnation | None = None
         self._commits: Commits | None = None  # of the generation that has begun last
         self._receipts: defaultdict[int, dict[int, Receipt]] = defaultdict(dict)
-        self._stalls_s: dict[int, float] = {}  # by step, the longest of any rank
+        self._stalls: defaultdict[int, Stall] = defaultdict(Stall)  # by step
         self._draining = Draining(config.world_size)
         self._near: set[int] = set()  # ranks that have restored from the tier of their node
         self._complete = -1  # the newest step that all ranks of this generation have saved
@@ -105,7 +106,7 @@ class Saves:
         self._complete = -1
         self._near.clear()
         self._receipts.clear()
-        self._stalls_s.clear()
+        self._stalls.clear()
         self._joined.clear()
         self._first_word.clear()
         self.steps.clear()
@@ -199,23 +200,20 @@ class Saves:
             return  # a copy that a later save has overtaken; the next generation may commit it
         durable = "tier" not in message
         self._draining.saved(receipt.step, receipt.rank, durable=durable)
-        stall_s = message.get("stall_s")
-        if isinstance(stall_s, int | float):
-            known_s = self._stalls_s.get(receipt.step, 0.0)
-            self._stalls_s[receipt.step] = max(known_s, float(stall_s))
+        self._stalls[receipt.step] = self._stalls[receipt.step].told(message)
         if not durable:
             return
         receipts = self._receipts[receipt.step]
         receipts[receipt.rank] = receipt
         if len(receipts) == self._world_size:
             self._complete = receipt.step
-            longest_s = self._stalls_s.get(receipt.step)
+            stall = self._stalls[receipt.step]
             self._forget_until(receipt.step)
-            self._commits.add(Save(receipt.step, tuple(receipts.values()), longest_s))
+            self._commits.add(Save(receipt.step, tuple(receipts.values()), stall))
 
     def _forget_until(self, step: int) -> None:
         """Ranks save one step after the other: of those before nothing more can come."""
-        for saved in (self._receipts, self._stalls_s):
+        for saved in (self._receipts, self._stalls):
             for past in [one for one in saved if one <= step]:
                 del saved[past]
 

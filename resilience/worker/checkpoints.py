@@ -180,6 +180,7 @@ class SupervisedCheckpoints:
         stall_s = self.saving.stall_s
         stall_s = receipt.seconds if stall_s is None else stall_s
         saved = {"type": "saved", "receipt": receipt.to_json(), "stall_s": stall_s}
+        saved |= {"behind_s": self.saving.behind_s, "staged": self.saving.staged_bytes}
         self._line.send(saved | self._to_drain(receipt))
         return True
 

@@ -68,6 +68,14 @@ class Saving(Protocol):
     def stall_s(self) -> float | None:
         """How long the program waited for the save that goes on; None: as long as that takes."""
 
+    @property
+    def behind_s(self) -> float:
+        """How much of that was for the save before."""
+
+    @property
+    def staged_bytes(self) -> int:
+        """What was copied so that the program could go on."""
+
     def prepare(self, state: State) -> None:
         """Gets ready for saves of states like this one. Raises StateRefused."""
 
@@ -85,6 +93,8 @@ class WhileWaiting:
     """The program goes on when its state is durable."""
 
     stall_s = None
+    behind_s = 0.0
+    staged_bytes = 0
 
     def __init__(self) -> None:
         self._sound = True
@@ -134,6 +144,8 @@ class InBackground:
         self._under_way: threading.Thread | None = None
         self._sound = True
         self.stall_s: float | None = None
+        self.behind_s = 0.0
+        self.staged_bytes = 0
         self._copied = threading.Event()
         self._copied.set()
         self._optimizers = optimizers(self._await_copy) if overlap else None
@@ -149,15 +161,16 @@ class InBackground:
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         started_s = time.monotonic()
-        self.settle()
+        self._wait_for_the_one_before()
         order = target.order(state, started_s)
         later = self._optimizers.held(order.source) if self._optimizers else {}
         copied = self._copy(order, later)
         if copied is None:
-            self.stall_s = None
+            self.stall_s, self.staged_bytes = None, 0
             self._sound = conclude(lambda: target.save(order, partial(_write, order)))
             return self._sound
         snapshot, writer = copied
+        self.staged_bytes = snapshot.at + snapshot.size_bytes  # the order lies behind the arrays
 
         def write() -> Receipt:
             self._copy_rest(order, later)
@@ -185,6 +198,11 @@ class InBackground:
             self._optimizers.close()
         self._writer.end()
         self._staging.close()
+
+    def _wait_for_the_one_before(self) -> None:
+        begun_s, busy = time.monotonic(), self._under_way is not None and self._under_way.is_alive()
+        self.settle()
+        self.behind_s = time.monotonic() - begun_s if busy else 0.0
 
     def _copy_rest(self, order: Order, later: Mapping[int, int]) -> None:
         """Raises OSError when that was changed meanwhile."""

@@ -228,7 +228,7 @@ def test_a_save_that_stays_incomplete_is_forgotten(
             saves.saved({"type": "saved", "receipt": early.to_json(), "stall_s": 0.1})
         for one in by_rank:  # of step 7
             saves.saved({"type": "saved", "receipt": one.to_json(), "stall_s": 0.1})
-        assert set(saves._receipts) == set(saves._stalls_s) == {9}
+        assert set(saves._receipts) == set(saves._stalls) == {9}
         await saves.settle()
 
     asyncio.run(story())

@@ -81,5 +81,6 @@ def test_a_run_tells_of_its_drills(tmp_path: Path) -> None:
     for data in commits:  # in the background: steps wait for the copy only
         assert data["slowest_rank"] == 0
         assert 0.0 < float(str(data["stall_s"])) < float(str(data["seconds"]))
+        assert int(str(data["staged_bytes"])) >= 64 * 8
     told = json.dumps(json.loads(run.relight("history", run.folder.name, "--json")))
     assert f"checkpoint {drilled[0]['step']} was read again and is whole" in told

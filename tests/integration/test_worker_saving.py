@@ -283,6 +283,24 @@ def test_an_optimizer_waits_for_the_copy_and_all_else_is_copied_at_once(
     assert not torch.equal(optimizer.state_dict()["state"][0]["exp_avg"], moments["exp_avg"])
 
 
+def test_a_save_that_comes_too_early_says_how_long_it_waited(
+    overlapped: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = SlowCopies(monkeypatch)
+    _, _, state = trained()
+    assert overlapped.save(1, state)
+    assert overlapped.saving.behind_s == 0.0
+    second = threading.Thread(target=overlapped.save, args=(2, state))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive(), "one save at a time"
+    copies.go.set()
+    second.join()
+    assert 0.1 < overlapped.saving.behind_s <= (overlapped.saving.stall_s or 0.0)
+    assert overlapped.saving.staged_bytes > 3 * 200 * 200 * 4
+    overlapped.saved(2)
+
+
 def test_a_change_behind_the_optimizer_fails_the_save_and_not_the_next(
     overlapped: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
