@@ -11,8 +11,8 @@ import click
 from relight.errors import UsageError
 
 from ..clusters.slurm.client import SlurmClient
-from ..doctor import Save, as_text, examine, save_of_state
-from ..site import site_of
+from ..doctor import Finding, Save, as_text, examine, save_of_state
+from ..site import Site, site_of
 from ..units import parse_bytes, parse_duration
 
 
@@ -25,19 +25,43 @@ from ..units import parse_bytes, parse_duration
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Where it is saved: measured by three seconds of writing.",
 )
+@click.option("--try", "trying", is_flag=True, help="Send a job of a minute that tries it.")
+@click.argument("words", nargs=-1, metavar="[-- OPTION OF SBATCH...]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    save: str | None, state: str | None, checkpoint_dir: Path | None, as_json: bool
+    save: str | None,
+    state: str | None,
+    checkpoint_dir: Path | None,
+    trying: bool,
+    words: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """Tell what this site's Slurm allows, and what follows for you."""
+    """Tell what this site's Slurm allows, and what follows for you.
+
+    With --try options of sbatch may follow: `relight doctor --try -- -p low -A abc`.
+    """
+    if words and not trying:
+        raise UsageError(f"{' '.join(words)}: options of sbatch go with --try")
     known = _save(save, state, checkpoint_dir)
     client = SlurmClient(pauses_s=(0.5, 1.0))
     config = client.config()
-    findings = examine(config, site_of(config, client.partitions()), known)
+    site = site_of(config, client.partitions())
+    findings = examine(config, site, known)
+    if trying:
+        findings += _tried(client, site, words)
     if as_json:
         click.echo(json.dumps([finding.to_json() for finding in findings]))
     else:
         click.echo(as_text(findings))
+
+
+def _tried(client: SlurmClient, site: Site, words: tuple[str, ...]) -> list[Finding]:
+    from ..trial import tried
+    from ..trial_notes import findings_of
+
+    partition = site.partition(None)
+    nodes = 1 if partition is not None and partition.nodes == 1 else 2
+    return findings_of(tried(client, nodes, words, lambda text: click.echo(text, err=True)))
 
 
 def _save(save: str | None, state: str | None, directory: Path | None) -> Save | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 from stage.run import Run, Spec
@@ -12,6 +14,9 @@ UNDISTURBED: dict[str, str] = {}  # it depends on the program alone, not on the 
 
 Program = Callable[..., Spec]
 
+# `RELIGHT_MINICLUSTER_RELEASE=trixie`: the same tests on Slurm of another Debian release.
+_RELEASE: Final = os.environ.get("RELIGHT_MINICLUSTER_RELEASE", "")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -20,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _running(*options: str) -> Iterator[Site]:
-    site = Site(options)
+    site = Site((*options, "--release", _RELEASE) if _RELEASE else options)
     with site.running():
         yield site
 

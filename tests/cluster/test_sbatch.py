@@ -306,3 +306,22 @@ def test_a_script_goes_on_when_its_node_turns_bad_and_the_next_job_avoids_it(des
     desk.wait(run.job_id)  # its last look comes after the verdict
     held = json.loads(desk.site.user(str(RELIGHT), "nodes", "ls", "--json"))["nodes"]
     assert [(node["node"], node["avoided"]) for node in held] == [(bad, True)]
+
+
+def test_the_doctor_tries_what_matters_and_leaves_nothing(desk: Desk) -> None:
+    told = json.loads(desk.call(str(RELIGHT), "doctor", "--try", "--json", "--", "-p", "low"))
+    tried = {one["subject"]: one for one in told}
+    facts = {
+        "nodes among each other": r"n\d called n\d",
+        "sbatch from a node": r"job \d+ was accepted, and cancelled",
+        "scontrol update ExcNodeList": r"job \d+ excludes n\d",
+        "signals to the batch script": "USR1 was heard",
+        "signals to steps": "a step's process heard USR2",
+        "MPI": "pmix",
+        "scontrol update StartTime": r"job \d+ was let start at once",
+        "second life": r"job \d+ started again",
+    }
+    for subject, fact in facts.items():
+        assert re.search(fact, tried[subject]["fact"]), tried
+        assert not tried[subject]["matters"], tried
+    assert desk.site.jobs() == []

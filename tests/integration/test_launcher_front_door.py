@@ -187,3 +187,21 @@ def test_a_damaged_run_does_not_hide_the_others(shell: Shell, tmp_path: Path) ->
     assert f"repair: {damaged}/verdict.json is damaged" in listed.stdout
     alone = shell(f"relight status {damaged.name}")
     assert (alone.returncode, alone.stderr.count("\n")) == (1, 1)
+
+
+def test_a_trial_that_is_refused_or_finds_out_nothing_leaves_nothing(
+    shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "sbatch.err").write_text("sbatch: error: invalid account\n")
+    (tmp_path / "sbatch.rc").write_text("1")
+    refused = shell("exec relight doctor --try -- -A nobody")
+    assert refused.returncode == 1
+    assert refused.stderr == "relight: sbatch refused: sbatch: error: invalid account\n"
+    assert "\t-A\tnobody\t" in (tmp_path / "calls").read_text()
+    (tmp_path / "sbatch.rc").unlink()
+    (tmp_path / "sbatch.out").write_text("7\n")
+    (tmp_path / "scontrol.out").write_text("JobId=7 JobState=FAILED Reason=None\n")
+    failed = shell("exec relight doctor --try")
+    assert "job 7 has ended and found out nothing: no output" in failed.stderr
+    assert "scancel\t7\n" in (tmp_path / "calls").read_text()
+    assert not (tmp_path / "home").exists()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import apart, cluster, packages, user
+from . import apart, cluster, packages, release, user
 from .config import MAX_NODES, USER, Layout, Settings, user_environment
 from .state import locked, require
 from .system import ClusterError
@@ -64,6 +64,8 @@ def _dispatch(options: argparse.Namespace, layout: Layout) -> int:
 
 def _up(options: argparse.Namespace, layout: Layout) -> None:
     packages.ensure(options.install)
+    if options.release:
+        release.ensure(options.release, layout, install=options.install)
     settings = Settings(
         nodes=options.nodes,
         grace=options.grace,
@@ -74,6 +76,8 @@ def _up(options: argparse.Namespace, layout: Layout) -> None:
         preempt=options.preempt,
         send_user_signal=options.send_user_signal,
         gpus=options.gpus,
+        max_array=options.max_array,
+        release=options.release,
         share=tuple(options.share),
     )
     begin = time.monotonic()
@@ -118,6 +122,8 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     add("--preempt", choices=["requeue", "cancel"], default=default.preempt)
     add("--send-user-signal", action="store_true", help="at preemption, the job's own --signal")
     add("--gpus", type=_whole(0), default=default.gpus, help="pretend GPUs for each host")
+    add("--max-array", type=_whole(2), default=default.max_array, help="MaxArraySize")
+    add("--release", choices=release.RELEASES, default="", help="Slurm of another Debian release")
     add("--share", type=_folder, action="append", default=[], metavar="PATH")
     add("--install", action="store_true", help="install missing Debian packages first")
 

@@ -9,10 +9,11 @@ import signal
 import stat
 from pathlib import Path
 
-from . import daemons, hosts, network, user
+from . import daemons, hosts, network, release, user
 from .config import (
     Layout,
     Settings,
+    render_cgroup_conf,
     render_gres_conf,
     render_slurm_conf,
     render_slurmdbd_conf,
@@ -53,7 +54,7 @@ def down(layout: Layout) -> None:
 
 def _remove(root: Path) -> None:
     for path in root.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     try:
         root.rmdir()
     except OSError as error:
@@ -101,11 +102,16 @@ def _write_files(settings: Settings, layout: Layout) -> None:
     layout.hosts.mkdir(mode=0o700)  # one host must not see another's /tmp
     for index in range(settings.gpus):
         os.mknod(layout.gpus / f"gpu{index}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    layout.slurm_conf.write_text(render_slurm_conf(settings, layout))
+    plugins = None
+    if settings.release:
+        layout.programs.symlink_to(layout.release(settings.release))
+        plugins = release.plugins(settings.release, layout)
+        (layout.etc / "cgroup.conf").write_text(render_cgroup_conf())
+    layout.slurm_conf.write_text(render_slurm_conf(settings, layout, plugins))
     (layout.etc / "gres.conf").write_text(render_gres_conf(settings, layout))
     secret = layout.etc / "slurmdbd.conf"
     secret.touch(mode=0o600)
-    secret.write_text(render_slurmdbd_conf(layout))
+    secret.write_text(render_slurmdbd_conf(layout, plugins))
 
 
 def node(action: str, name: str, layout: Layout) -> None:

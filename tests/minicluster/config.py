@@ -31,6 +31,8 @@ class Settings:
     preempt: str = "requeue"
     send_user_signal: bool = False
     gpus: int = 2
+    max_array: int = 1001
+    release: str = ""  # of Debian, when it is not the machine's own
     share: tuple[str, ...] = ()
 
     @property
@@ -93,6 +95,15 @@ class Layout:
     def shared(self) -> Path:
         return self.root / "shared"
 
+    @property
+    def programs(self) -> Path:
+        """A link to another release's Slurm; absent where the machine's own is used."""
+        return self.root / "slurm"
+
+    def release(self, name: str) -> Path:
+        """Where Slurm of another Debian release is unpacked."""
+        return self.cache / name
+
 
 def node_name(index: int) -> str:
     return f"n{index}"
@@ -114,7 +125,8 @@ def controller_address() -> str:
 def environment(layout: Layout) -> dict[str, str]:
     """What daemons and commands of this cluster find in their environment."""
     return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": f"{layout.programs}/sbin:{layout.programs}/bin:"
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "SLURM_CONF": str(layout.slurm_conf),
     }
 
@@ -130,8 +142,8 @@ def user_environment(settings: Settings, layout: Layout) -> dict[str, str]:
     }
 
 
-def render_slurm_conf(settings: Settings, layout: Layout) -> str:
-    """slurm.conf for slurmctld, all slurmd and all commands."""
+def render_slurm_conf(settings: Settings, layout: Layout, plugins: Path | None = None) -> str:
+    """slurm.conf for slurmctld, all slurmd and all commands; ``plugins`` of another release."""
     mode = settings.preempt.upper()
     nodes = f"n[1-{settings.nodes}]"
     gres = f" Gres=gpu:{settings.gpus}" if settings.gpus else ""
@@ -158,6 +170,7 @@ def render_slurm_conf(settings: Settings, layout: Layout) -> str:
         "SlurmdTimeout=10",
         "InactiveLimit=0",
         "MinJobAge=300",
+        f"MaxArraySize={settings.max_array}",
         "MessageTimeout=5",
         "TCPTimeout=2",
         "CompleteWait=0",
@@ -174,8 +187,10 @@ def render_slurm_conf(settings: Settings, layout: Layout) -> str:
         f"PreemptMode={mode}",
     ]
     if settings.send_user_signal:
-        # The name of 22.05; later releases call it PreemptParameters=send_user_signal.
-        lines.append("SlurmctldParameters=preempt_send_user_signal")
+        new = "PreemptParameters=send_user_signal"  # since 23.02
+        lines.append(new if settings.release else "SlurmctldParameters=preempt_send_user_signal")
+    if plugins is not None:
+        lines.append(f"PluginDir={plugins}")
     if settings.accounting:
         lines += [
             "AccountingStorageType=accounting_storage/slurmdbd",
@@ -199,6 +214,11 @@ def render_slurm_conf(settings: Settings, layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_cgroup_conf() -> str:
+    """cgroup.conf for releases that look for cgroups even where nothing uses them (23.11)."""
+    return "CgroupPlugin=disabled\n"
+
+
 def render_gres_conf(settings: Settings, layout: Layout) -> str:
     """gres.conf: every host sees the same pretend devices."""
     if not settings.gpus:
@@ -206,7 +226,7 @@ def render_gres_conf(settings: Settings, layout: Layout) -> str:
     return f"Name=gpu File={layout.gpus}/gpu[0-{settings.gpus - 1}]\n"
 
 
-def render_slurmdbd_conf(layout: Layout) -> str:
+def render_slurmdbd_conf(layout: Layout, plugins: Path | None = None) -> str:
     """slurmdbd.conf; the database's socket comes by MYSQL_UNIX_PORT, it can't be named here."""
     lines = [
         "AuthType=auth/munge",
@@ -221,6 +241,7 @@ def render_slurmdbd_conf(layout: Layout) -> str:
         "StorageHost=localhost",
         "StorageUser=root",
         "StorageLoc=slurm_acct_db",
+        *([] if plugins is None else [f"PluginDir={plugins}"]),
     ]
     return "\n".join(lines) + "\n"
 

@@ -27,7 +27,7 @@ for path; do
     esac
 done
 mount --rbind "$private" /tmp
-slurmd -D -b &
+slurmd -D -b -d "$(command -v slurmstepd)" &
 wait $!
 """
 

@@ -174,7 +174,13 @@ class SlurmClient:
         self, script: Path, after: str, exclude: Sequence[str], *, held: bool = False
     ) -> str:
         """Submits a script to start after a job; its id. Not repeated: it may have worked."""
-        argv = commands.successor(script, after, exclude, held=held)
+        return self._submit(commands.successor(script, after, exclude, held=held))
+
+    def submit(self, options: Sequence[str], script: Path) -> str:
+        """Submits a script; its id. Not repeated: it may have worked."""
+        return self._submit(("sbatch", "--parsable", *options, str(script)))
+
+    def _submit(self, argv: Sequence[str]) -> str:
         answer = self._run(argv, without_job_variables(os.environ))
         job_id = parse.parse_submitted(answer)
         if job_id is None:

@@ -1,0 +1,151 @@
+"""``relight doctor --try``: a job of a minute that does what runs do.
+
+It waits in the queue like any other; whoever asked may stop it by Ctrl-C, and nothing is left.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from relight.errors import RelightError, UsageError
+from relight.resilience.supervise.cluster import ClusterUnavailable
+
+from .clusters.slurm.client import NoSuchJob, SlurmClient
+from .clusters.slurm.parse import JobFacts, JobState
+from .runs import runs_dir
+from .trial_notes import Note, read_notes
+
+_LOOK_S: Final = 2.0
+_SETTLED_S: Final = 2.0  # StartTime=now in the second of the requeue fails the job (22.05)
+_AGAIN_S: Final = 30.0
+_OPTIONS: Final = (
+    *("--job-name=relight-doctor", "--ntasks-per-node=1", "--time=5", "--requeue", "--no-kill"),
+    "--open-mode=append",
+)
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far the job has come, seen from outside."""
+
+    client: SlurmClient
+    job_id: str
+    say: Callable[[str], None]
+    notes: list[Note] = field(default_factory=list)  # of what is done from here
+    waits: str = ""
+    back_since: float | None = None
+
+    def look(self) -> bool:
+        """Asks Slurm; whether there is anything left to wait for."""
+        try:
+            job = self.client.job(self.job_id)
+        except NoSuchJob:
+            return False
+        except ClusterUnavailable:
+            return True
+        first = job.state is JobState.PENDING and job.restarts == 0
+        if first and job.reason not in ("None", self.waits):
+            self.waits = job.reason
+            self.say(f"job {self.job_id} waits ({job.reason}); Ctrl-C cancels it")
+        if job.restarts > 0:
+            return self._comes_back(job)
+        return job.state.live
+
+    def _comes_back(self, job: JobFacts) -> bool:
+        now = time.monotonic()
+        if job.state is JobState.PENDING and self.back_since is None:
+            self.back_since = now
+        since_s = now - (self.back_since or now)
+        if job.state is JobState.PENDING and not self.notes and since_s >= _SETTLED_S:
+            self.notes.append(self._start_now())
+        if since_s > _AGAIN_S:
+            fact = f"job {self.job_id} was still {job.state} {_AGAIN_S:.0f} s after it was requeued"
+            self.notes.append(Note("second life", False, fact))
+            return False
+        return job.state.live
+
+    def _start_now(self) -> Note:
+        try:
+            self.client.update(self.job_id, "StartTime", "now")
+        except RelightError as error:
+            return Note("start time", False, str(error))
+        return Note("start time", True, f"job {self.job_id} was let start at once")
+
+
+def tried(
+    client: SlurmClient, nodes: int, words: Sequence[str], say: Callable[[str], None]
+) -> list[Note]:
+    """Sends the job with sbatch's options ``words``, follows it, and takes it away again.
+
+    Raises:
+        SlurmRefused, SlurmMissing, ClusterUnavailable: as the client; nothing is left.
+    """
+    with _folder() as folder:
+        script = folder / "job.sh"
+        command = [sys.executable, "-P", "-m", "relight.launcher.clusters.slurm.trial_job"]
+        script.write_text(f"#!/bin/sh\nexec {shlex.join([*command, str(folder)])}\n")
+        output = f"--output={folder}/output"
+        job_id = client.submit([*_OPTIONS, f"--nodes={nodes}", output, *words], script)
+        say(f"job {job_id} tries what matters on {nodes} nodes")
+        try:
+            found = _followed(_Course(client, job_id, say), folder)
+        finally:
+            with suppress(RelightError):  # it may be gone
+                client.cancel([job_id])
+        if not found:
+            log = folder / "output"
+            last = log.read_text(errors="replace").strip() if log.exists() else ""
+            raise ClusterUnavailable(
+                f"job {job_id} has ended and found out nothing: {last[-500:] or 'no output'}"
+            )
+        return found
+
+
+def _followed(course: _Course, folder: Path) -> list[Note]:
+    path = folder / "notes"
+    next_look = 0.0
+    while True:
+        notes = _notes(path)
+        if notes and notes[-1].what == "done":
+            return [*notes, *course.notes]
+        if time.monotonic() >= next_look:
+            if not course.look():
+                return [*_notes(path), *course.notes]
+            next_look = time.monotonic() + _LOOK_S
+        time.sleep(0.2)
+
+
+def _notes(path: Path) -> list[Note]:
+    try:
+        return list(read_notes(path.read_text().splitlines(keepends=True)))
+    except FileNotFoundError:
+        return []
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A private folder where run folders go, for the nodes to see."""
+    home = runs_dir().parent
+    made = not home.exists()
+    folder = home / f"doctor-{secrets.token_hex(4)}"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder}: {error.strerror}; see RELIGHT_HOME") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if made:
+            with suppress(OSError):  # somebody has runs there by now
+                home.rmdir()

@@ -1,0 +1,86 @@
+"""Slurm of another Debian release, beside the machine's own: its programs and what they link to.
+
+The release is unpacked into a folder by debootstrap. Only Slurm's own programs are taken from
+there, each with its loader and libraries written into it, so that jobs find the machine's files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from .config import Layout
+from .system import ClusterError, call
+
+RELEASES = ("trixie",)
+_TOOLS = ("debootstrap", "patchelf")
+_PACKAGES = "slurm-wlm,slurmdbd,slurm-wlm-mysql-plugin"
+_COMMANDS = (
+    *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
+    *("sinfo", "squeue", "srun", "sstat"),
+)
+_DAEMONS = ("slurmctld", "slurmd", "slurmstepd", "slurmdbd")
+
+
+def ensure(release: str, layout: Layout, *, install: bool) -> None:
+    """Check that a release is unpacked; do it, in about a minute, only when asked to."""
+    if layout.release(release).is_dir():
+        return
+    absent = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if not install:
+        line = f"apt-get install --yes {' '.join(absent)} && " if absent else ""
+        raise ClusterError(
+            f"Slurm of {release} is not unpacked; outside of `apart`, run\n"
+            f"  {line}scripts/minicluster up --release {release} --install",
+            2,
+        )
+    if absent and subprocess.run(["apt-get", "install", "--yes", *absent], check=False).returncode:
+        raise ClusterError(f"apt-get could not install {' '.join(absent)}")
+    _unpack(release, layout)
+
+
+def _unpack(release: str, layout: Layout) -> None:
+    layout.cache.mkdir(parents=True, exist_ok=True)
+    fresh = layout.cache / f"{release}-fresh"
+    if fresh.exists():
+        shutil.rmtree(fresh)
+    root = fresh / "root"
+    call(
+        ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", release, str(root)],
+        timeout=1800,
+    )
+    (root / "var/cache/apt/archives").rename(fresh / "archives")
+    shutil.rmtree(fresh / "archives")
+    libraries = layout.release(release) / _libraries(root).relative_to(fresh)
+    for folder, names in (("bin", _COMMANDS), ("sbin", _DAEMONS)):
+        (fresh / folder).mkdir()
+        for name in names:
+            _take(root, f"usr/{folder}/{name}", fresh / folder / name, libraries)
+    fresh.rename(layout.release(release))
+
+
+def _take(root: Path, source: str, target: Path, libraries: Path) -> None:
+    """Copy a program; Debian's alternatives are links that mean a path inside the release."""
+    found = root / source
+    while found.is_symlink():
+        link = found.readlink()
+        found = root / link.relative_to("/") if link.is_absolute() else found.parent / link
+    shutil.copy(found, target)
+    interpreter = call(["patchelf", "--print-interpreter", str(target)]).strip()
+    call(
+        [
+            *("patchelf", "--set-interpreter", str(libraries / Path(interpreter).name)),
+            *("--force-rpath", "--set-rpath", f"{libraries / 'slurm-wlm'}:{libraries}"),
+            str(target),
+        ]
+    )
+
+
+def _libraries(root: Path) -> Path:
+    return next(root.glob("usr/lib/*/slurm-wlm")).parent
+
+
+def plugins(release: str, layout: Layout) -> Path:
+    """Where the release keeps Slurm's plugins."""
+    return next(layout.release(release).glob("root/usr/lib/*/slurm-wlm"))
