@@ -317,7 +317,7 @@ def test_the_doctor_tries_what_matters_and_leaves_nothing(desk: Desk) -> None:
         "scontrol update ExcNodeList": r"job \d+ excludes n\d",
         "signals to the batch script": "USR1 was heard",
         "signals to steps": "a step's process heard USR2",
-        "MPI": "pmix",
+        "MPI": "pmi",
         "scontrol update StartTime": r"job \d+ was let start at once",
         "second life": r"job \d+ started again",
     }
