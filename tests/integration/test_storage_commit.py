@@ -6,7 +6,9 @@ import os
 import shutil
 import threading
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pytest
@@ -183,6 +185,47 @@ def test_a_shard_without_receipt_is_written_anew(tmp_path: Path) -> None:
     epoch = claim_epoch(tmp_path, FIRST)
     committed(tmp_path, 4, FIRST, epoch)
     assert verify(tmp_path).sound
+
+
+def test_a_clock_that_goes_backwards_changes_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Backwards(datetime):
+        now_s = 2_000_000_000.0
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            cls.now_s -= 3600
+            return cls.fromtimestamp(cls.now_s, tz)
+
+    monkeypatch.setattr("relight.storage.commit.datetime", Backwards)
+    epoch = claim_epoch(tmp_path, FIRST)
+    first = committed(tmp_path, 1, FIRST, epoch)
+    epoch = claim_epoch(tmp_path, SECOND)
+    newest = committed(tmp_path, 2, SECOND, epoch)
+    assert newest.created < first.created
+    assert newest_valid(tmp_path) == newest
+    assert prune(tmp_path, Keep(last=1), epoch, SECOND).steps == (1,)
+    with pytest.raises(Fenced):
+        committed(tmp_path, 3, FIRST, epoch - 1)
+
+
+def test_a_linked_directory_is_the_directory(tmp_path: Path) -> None:
+    """Home directories on clusters are often links into another file system."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    epoch = claim_epoch(link, FIRST)
+    for step in (1, 2, 3):
+        committed(link, step, FIRST, epoch)
+    set_aside(link, 3, "a flipped bit")
+    assert prune(link, Keep(last=1), epoch, FIRST).steps == (1,)
+    for directory in (link, real):
+        manifest = newest_valid(directory)
+        assert manifest is not None
+        assert manifest.step == 2
+        assert list(load_shard(directory, manifest, 1)) == ["w"]
+    assert link.is_symlink()
 
 
 def test_pruning_keeps_the_last_and_removes_leftovers(tmp_path: Path) -> None:

@@ -40,12 +40,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+FROZEN = np.arange(10_000, dtype="f8")  # is left in the shard that has it, under one more name
+
+
 def state(step: int) -> dict[str, object]:
-    return {"w": np.full(20_000, step, "f8"), "small": np.arange(step), "step": step}
+    changing = {"w": np.full(20_000, step, "f8"), "small": np.arange(step), "step": step}
+    return {"frozen": FROZEN, **changing}
 
 
 def save(directory: Path, step: int, incarnation: Incarnation, epoch: int) -> None:
-    receipts = [save_shard(directory, step, incarnation, rank, 2, state(step)) for rank in range(2)]
+    receipts = [
+        save_shard(directory, step, incarnation, rank, 2, state(step), reuse=5) for rank in range(2)
+    ]
     commit(directory, step, incarnation, epoch, receipts, {})
 
 
@@ -158,6 +164,7 @@ def assert_restorable(directory: Path) -> int:
         loaded = load_shard(directory, manifest, rank)
         assert loaded["step"] == manifest.step
         assert np.array_equal(np.asarray(loaded["w"]), np.asarray(state(manifest.step)["w"]))
+        assert np.array_equal(np.asarray(loaded["frozen"]), FROZEN)
     return manifest.step
 
 
