@@ -10,7 +10,8 @@ from relight.resilience.supervise.standing import read_verdict
 from .clusters.local_front import is_alive
 from .clusters.slurm.parse import JobState, QueuedJob
 from .queue import Queue, belonging
-from .runs import StoredRun, job_ids
+from .runs import StoredRun, job_ids, submitted_job
+from .shared_answer import Answer
 from .status import Presence, RunFacts
 from .sweep_tasks import read_tasks
 from .unheard import account_for_the_rest, verdict_of_unheard
@@ -80,12 +81,23 @@ def _local(run: StoredRun) -> tuple[Presence, None]:
 
 
 def _slurm(run: StoredRun, queue: Queue) -> tuple[Presence, QueuedJob | None]:
-    """No answer is "unknown", and an empty one "absent": neither says that the run has ended."""
-    jobs = queue.jobs()
-    if jobs is None:
+    """No answer is "unknown", and an empty one "absent": neither says that the run has ended. One
+    from before the submission does not know of the job."""
+    answer = queue.answer()
+    if answer.jobs is None:
         return Presence.UNKNOWN, None
-    mine = belonging(run, jobs)
+    mine = belonging(run, answer.jobs)
     running = [job for job in mine if job.state is JobState.RUNNING]
     if running:
         return Presence.RUNNING, running[-1]
-    return (Presence.WAITING, mine[-1]) if mine else (Presence.ABSENT, None)
+    if mine:
+        return Presence.WAITING, mine[-1]
+    return (Presence.WAITING if _is_newer(run, answer) else Presence.ABSENT), None
+
+
+def _is_newer(run: StoredRun, answer: Answer) -> bool:
+    sent = submitted_job(run.folder)
+    try:
+        return sent.stat().st_mtime >= answer.asked
+    except OSError:  # sbatch gave no answer
+        return run.plan.created >= answer.asked

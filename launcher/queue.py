@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from pathlib import Path
 
 from relight.errors import RelightError
 from relight.resilience.run_folder import RunFolder
@@ -14,8 +14,7 @@ from relight.resilience.run_folder import RunFolder
 from .clusters.slurm.client import SlurmClient, me
 from .clusters.slurm.parse import QueuedJob
 from .runs import StoredRun, job_ids
-
-_REST_S: Final = 10.0  # squeue(1) asks for no tight polling
+from .shared_answer import REST_S, Answer, shared_answer
 
 
 def _ask() -> Sequence[QueuedJob]:
@@ -24,28 +23,36 @@ def _ask() -> Sequence[QueuedJob]:
 
 @dataclass(slots=True)
 class Queue:
-    """One squeue for all runs, and never more than one in 10 s, however often it is looked at."""
+    """One squeue for all runs, and never more than one in 10 s, however often it is looked at; with
+    ``shared``, a file, also by other processes."""
 
     ask: Callable[[], Sequence[QueuedJob]] = _ask
-    clock: Callable[[], float] = time.monotonic
-    _asked: float | None = None
-    _jobs: Sequence[QueuedJob] | None = field(default=None)
+    clock: Callable[[], float] = time.time
+    shared: Path | None = None
+    _answer: Answer | None = None
     _asked_of: dict[str, float] = field(default_factory=dict)
 
-    def jobs(self) -> Sequence[QueuedJob] | None:
-        """The jobs; None when Slurm does not say."""
-        if self._asked is None or self.clock() - self._asked >= _REST_S:
-            try:
-                self._jobs = self.ask()
-            except RelightError:
-                self._jobs = None
-            self._asked = self.clock()
-        return self._jobs
+    def answer(self) -> Answer:
+        """The jobs, and when Slurm was asked."""
+        if self._answer is None or not self._answer.is_fresh(self.clock()):
+            self._answer = (
+                self._asked()
+                if self.shared is None
+                else shared_answer(self.shared, self._asked, self.clock)
+            )
+        return self._answer
+
+    def _asked(self) -> Answer:
+        now = self.clock()
+        try:
+            return Answer(now, self.ask())
+        except RelightError:
+            return Answer(now, None)
 
     def may_ask_of(self, run_id: str) -> bool:
         """Whether Slurm may be asked of one run by itself now; the next time is in 10 s."""
         asked, now = self._asked_of.get(run_id), self.clock()
-        if asked is not None and now - asked < _REST_S:
+        if asked is not None and now - asked < REST_S:
             return False
         self._asked_of[run_id] = now
         return True

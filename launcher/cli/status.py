@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from relight.errors import RelightError
 from ..presence import read_facts, unreadable
 from ..queue import Queue
 from ..runs import StoredRun, all_runs, find_run
+from ..shared_answer import answer_file
 from ..status import Status, status
 from .run_argument import complete_run
 
@@ -38,7 +40,7 @@ Look = Callable[[], list[Status]]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, watch: bool, as_json: bool) -> None:
     """Say where RUN stands (a run id, its beginning, a job id or a path), or list all runs."""
-    queue = Queue()
+    queue = Queue(shared=answer_file(os.environ))
     stored = None if run is None else find_run(run)
 
     def look() -> list[Status]:

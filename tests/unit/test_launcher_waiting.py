@@ -9,8 +9,10 @@ import pytest
 
 from relight.errors import RelightError
 from relight.launcher.clusters.slurm.parse import JobState, QueuedJob, parse_queue
+from relight.launcher.presence import read_facts
 from relight.launcher.queue import Queue, belonging
 from relight.launcher.runs import StoredRun, submitted_job
+from relight.launcher.status import Presence
 from relight.launcher.stored_plan import StoredPlan
 from relight.launcher.waiting import waits_for
 from relight.resilience.config import RunConfig
@@ -55,13 +57,23 @@ def test_one_question_for_ten_seconds() -> None:
         return []
 
     queue = Queue(ask, lambda: now[0])
-    assert [queue.jobs(), queue.jobs()] == [[], []]
+    assert [queue.answer().jobs, queue.answer().jobs] == [[], []]
     now[0] = 9.9
-    assert queue.jobs() == []
+    assert queue.answer().jobs == []
     now[0] = 10.0
-    assert queue.jobs() is None, "silence is no empty queue"
-    assert queue.jobs() is None
+    assert queue.answer().jobs is None, "silence is no empty queue"
+    assert queue.answer().jobs is None
     assert asked == [0.0, 10.0]
+
+
+def test_an_answer_from_before_the_submission_does_not_know_of_the_job(
+    run_config: RunConfig,
+) -> None:
+    run = stored(run_config, "7")
+    sent = submitted_job(run.folder).stat().st_mtime
+    before, after = Queue(list, lambda: sent - 3), Queue(list, lambda: sent + 3)
+    assert read_facts(run, before, alone=False).presence is Presence.WAITING
+    assert read_facts(run, after, alone=False).presence is Presence.ABSENT
 
 
 def test_of_one_run_slurm_is_asked_once_in_ten_seconds() -> None:
