@@ -17,13 +17,16 @@ from . import (
     kernel_messages,
     load,
     lustre,
+    lustre_quota,
     lustre_space,
+    lustre_targets,
     machine,
     memory,
     memory_errors,
     mounts,
     names,
     peers,
+    requested_memory,
     room,
     shm,
     site_command,
@@ -32,16 +35,20 @@ from . import (
     swap,
     temporary,
     ulimits,
+    uptime,
+    zombies,
 )
 from .active import (
     disk_rate,
     gpu_copy,
+    gpu_diag,
     gpu_memory,
     gpu_peers,
     gpu_product,
     gpu_sum,
     memory_rate,
     product,
+    scratch_rate,
 )
 from .check import Check, Finding
 from .gpu import (
@@ -59,6 +66,7 @@ from .gpu import (
     recovery,
     remapping,
     retired,
+    smi,
     throttling,
     xid,
 )
@@ -67,12 +75,13 @@ from .result import Outcome
 _log: Final = logging.getLogger(__name__)
 ENTRY_POINTS: Final = "relight.checks"  # each names a Check
 _GPU: Final = (
-    *(loaded, present, recovery, xid, ecc, remapping, retired, occupied),
+    *(loaded, smi, present, recovery, xid, ecc, remapping, retired, occupied),
     *(nvlink, nvlink_errors, fabric, pcie, modes, power, clocks, throttling),
 )
 _HOST: Final = (
-    *(memory, memory_errors, swap, load, stuck, ulimits, kernel_messages),
-    *(disk, inodes, mounts, lustre, lustre_space, shm, temporary, room),
+    *(memory, requested_memory, memory_errors, swap, load, stuck, zombies, uptime, ulimits),
+    *(kernel_messages, disk, inodes, mounts, shm, temporary, room),
+    *(lustre, lustre_targets, lustre_space, lustre_quota),
     *(clock, names, peers, infiniband, infiniband_errors, ethernet, software, machine),
 )
 CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *_GPU, site_command))
@@ -81,8 +90,8 @@ CHECKS: Final[tuple[Check, ...]] = tuple(subject.CHECK for subject in (*_HOST, *
 ACTIVE: Final[tuple[Check, ...]] = tuple(
     subject.CHECK
     for subject in (
-        *(product, memory_rate, disk_rate),
-        *(gpu_product, gpu_memory, gpu_copy, gpu_peers, gpu_sum),
+        *(product, memory_rate, disk_rate, scratch_rate),
+        *(gpu_product, gpu_memory, gpu_copy, gpu_peers, gpu_sum, gpu_diag),
     )
 )
 

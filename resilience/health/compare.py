@@ -15,6 +15,7 @@ from .active.gpu_product import PRODUCT
 from .catalogue import ACTIVE
 from .check import Check
 from .gpu.present import SERIALS
+from .lustre_targets import TARGETS
 from .peers import REACHED, UNREACHED
 from .result import CheckResult, NodeReport, Outcome
 
@@ -29,7 +30,10 @@ _BAD: Final = {
     "gpu driver": Fault.CONDITION,
     "infiniband ports": Fault.NETWORK,
     PRODUCT: Fault.HARDWARE,
+    TARGETS: Fault.NETWORK,
 }
+
+_NOT_EVERYWHERE: Final = frozenset({PRODUCT, MODEL, BOARDS, TARGETS})  # tested, or mounted yet
 
 Reports = Mapping[str, NodeReport | None]
 
@@ -63,7 +67,7 @@ def _odd_ones(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckRes
     for name in sorted(set(tellers) - _OWN):
         told = {node: _told(name, tellers[name], report) for node, report in reports.items()}
         seen = {node: fact for node, fact in told.items() if fact is not None}
-        if name in (PRODUCT, MODEL, BOARDS):  # not all nodes are tested
+        if name in _NOT_EVERYWHERE:
             seen = {node: fact for node, fact in seen.items() if fact != ABSENT}
         usual, count = Counter(seen.values()).most_common(1)[0]
         if count * 2 <= len(seen) or len(seen) < MIN_NODES:

@@ -38,10 +38,18 @@ def check_infiniband(candidate: Candidate) -> Finding:
         "infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}",
         "infiniband firmware": ", ".join(firmware),
     }
+    if slots := {_slot(port.parents[1] / "device") for port in ports} - {""}:
+        facts["infiniband slots"] = ", ".join(sorted(slots))
     outcome = Outcome.FAIL_NODE if bad else Outcome.WARN if odd else Outcome.PASS
     text = "; ".join([*bad, *odd]) or facts["infiniband ports"]
     counts = {LINK_DOWNS: downs}
     return Finding(outcome, text, float(len(active)), "ports", facts=facts, counts=counts)
+
+
+def _slot(device: Path) -> str:
+    """How its adapter sits on the bus; one in a worse slot than on other nodes is slow."""
+    width, speed = _text(device / "current_link_width"), _text(device / "current_link_speed")
+    return f"{width} PCIe lanes of {speed}" if width else ""
 
 
 def _text(path: Path) -> str:
@@ -50,8 +58,8 @@ def _text(path: Path) -> str:
 
 CHECK = Check(
     name="infiniband",
-    reads="/sys/class/infiniband/*: fw_ver, ports/*/{state,phys_state,rate}, and in counters "
-    "link_downed and link_error_recovery",
+    reads="/sys/class/infiniband/*: fw_ver, the PCIe slot, ports/*/{state,phys_state,rate}, and in "
+    "counters link_downed and link_error_recovery",
     threshold="every port with a link is ACTIVE; warns when one went down 5 times",
     worst=Outcome.FAIL_NODE,
     fault=Fault.NETWORK,

@@ -1,30 +1,47 @@
-"""Inodes: the checkpoint directory's filesystem can hold more files."""
+"""Inodes: the filesystems that a run writes to can hold more files."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
+from .shm import SHM
+from .temporary import temporary_directory
 
 FREE = Limit("inodes", "free", 1000, "files")
 
 
 def check_inodes(candidate: Candidate) -> Finding:
+    """Not every program needs the temporary directories: there it only warns."""
     directory = candidate.config.checkpoint.directory
     level = next(level for level in (directory, *directory.parents) if level.exists())
-    space = os.statvfs(level)
-    if space.f_files == 0:
+    free = {
+        one: files
+        for one in (level, temporary_directory(), SHM)
+        if (files := _free(one)) is not None
+    }
+    low = {one: files for one, files in free.items() if files < candidate.limit(FREE)}
+    if not free:
         return not_judged(f"{level} counts no inodes")
-    low = space.f_favail < candidate.limit(FREE)
-    text = f"{level} has room for {space.f_favail} files"
-    return Finding(Outcome.FAIL_NODE if low else Outcome.PASS, text, float(space.f_favail), "files")
+    text = "; ".join(f"{one} has room for {files} files" for one, files in (low or free).items())
+    outcome = Outcome.FAIL_NODE if level in low else Outcome.WARN if low else Outcome.PASS
+    return Finding(outcome, text, float(min(free.values())), "files")
+
+
+def _free(directory: Path) -> int | None:
+    """How many more files there may be; None where nobody counts them."""
+    if not directory.is_dir():
+        return None
+    space = os.statvfs(directory)
+    return space.f_favail if space.f_files else None
 
 
 CHECK = Check(
     name="inodes",
-    reads="statvfs of the checkpoint directory",
-    threshold="1000 free",
+    reads="statvfs of the checkpoint directory, of TMPDIR or /tmp, and of /dev/shm",
+    threshold="1000 free; warns of the temporary ones",
     worst=Outcome.FAIL_NODE,
     limits=(FREE,),
     typical_s=0.01,

@@ -17,7 +17,7 @@ _BAD: Final = re.compile(
 )
 _ODD: Final = re.compile(
     r"\[Hardware Error\]|blocked for more than \d+ seconds|soft lockup|I/O error, dev"
-    r"|was evicted by|Lost carrier|limited by .* PCIe",
+    r"|was evicted by|Connection to \S+ \(at .*\) was lost|Lost carrier|limited by .* PCIe",
     re.IGNORECASE,
 )
 _SHOWN_CHARS: Final = 160

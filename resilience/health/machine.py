@@ -6,21 +6,24 @@ from pathlib import Path
 from typing import Final
 
 from .check import Candidate, Check, Finding, not_judged
+from .meminfo import read_meminfo
 from .result import Outcome
 
 _FILES: Final = {
     "processors": "sys/devices/system/cpu/online",
     "cpu governor": "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "highest processor clock in kHz": "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq",
     "clock source": "sys/devices/system/clocksource/clocksource0/current_clocksource",
 }
-_GIB: Final = 1024**2  # in the kernel's KiB
+_GIB: Final = 1024**3
 
 
 def read_machine(candidate: Candidate) -> Finding:
     facts = {name: (candidate.root / path).read_text().strip() for name, path in _there(candidate)}
-    if memory_kib := _memory_kib(candidate.root / "proc/meminfo"):
+    if (candidate.root / "proc/meminfo").exists():
+        memory_gib = read_meminfo(candidate.root)["MemTotal"] / _GIB
         # Two digits: a module that is missing shows, what the firmware keeps for itself does not.
-        facts["memory"] = f"about {float(f'{memory_kib / _GIB:.2g}'):g} GiB"
+        facts["memory"] = f"about {float(f'{memory_gib:.2g}'):g} GiB"
     if _wants_peer_memory(candidate.root):
         facts["nvidia_peermem"] = _loaded(candidate.root / "sys/module/nvidia_peermem")
     if not facts:
@@ -30,13 +33,6 @@ def read_machine(candidate: Candidate) -> Finding:
 
 def _there(candidate: Candidate) -> list[tuple[str, str]]:
     return [(name, path) for name, path in _FILES.items() if (candidate.root / path).exists()]
-
-
-def _memory_kib(meminfo: Path) -> int:
-    if not meminfo.exists():
-        return 0
-    lines = (line.partition(":") for line in meminfo.read_text().splitlines())
-    return next((int(rest.split()[0]) for name, _, rest in lines if name == "MemTotal"), 0)
 
 
 def _wants_peer_memory(root: Path) -> bool:
@@ -49,7 +45,8 @@ def _loaded(module: Path) -> str:
 
 CHECK = Check(
     name="machine",
-    reads="processors online, their governor, the clock source, MemTotal, nvidia_peermem",
+    reads="processors online, their governor and highest clock, the clock source, MemTotal, "
+    "nvidia_peermem",
     threshold="the same on all nodes; judged where most nodes agree",
     worst=Outcome.WARN,
     typical_s=0.01,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
 
 from .check import Candidate, Check, Finding, Limit
 from .result import Outcome
+from .temporary import temporary_directory
 
 FREE = Limit("room", "free_fraction", 0.05, "of the disk")
 MIB = 1024**2
@@ -16,9 +15,8 @@ MIB = 1024**2
 def check_room(candidate: Candidate) -> Finding:
     """Look at the free space, and write nothing: this is repeated while ranks run."""
     asked_bytes = candidate.config.health.min_free_disk_bytes
-    scratch = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
     low, least = [], 1.0
-    for directory in (candidate.config.checkpoint.directory, scratch):
+    for directory in (candidate.config.checkpoint.directory, temporary_directory()):
         level = next(level for level in (directory, *directory.parents) if level.exists())
         space = os.statvfs(level)
         free = space.f_bavail / space.f_blocks if space.f_blocks else 1.0

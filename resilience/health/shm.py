@@ -6,16 +6,16 @@ import os
 import tempfile
 from pathlib import Path
 
-from .check import Candidate, Check, Finding
+from .check import Candidate, Check, Finding, Limit
 from .result import Outcome
 
 MIB = 1024**2
 SHM = Path("/dev/shm")
-LOW_BYTES = 64 * MIB
+FREE = Limit("shm", "free_bytes", 64 * MIB, "bytes")
 PROBE_BYTES = 64 * 1024
 
 
-def check_shm(_candidate: Candidate) -> Finding:
+def check_shm(candidate: Candidate) -> Finding:
     """Write a little, then look at the free space."""
     if not SHM.is_dir():
         return Finding(Outcome.WARN, f"{SHM} does not exist: programs that share memory will fail")
@@ -28,7 +28,7 @@ def check_shm(_candidate: Candidate) -> Finding:
     space = os.statvfs(SHM)
     free_bytes = space.f_bavail * space.f_frsize
     return Finding(
-        Outcome.WARN if free_bytes < LOW_BYTES else Outcome.PASS,
+        Outcome.WARN if free_bytes < candidate.limit(FREE) else Outcome.PASS,
         f"{SHM}: {free_bytes // MIB} MiB free",
         float(free_bytes),
         "bytes",
@@ -40,6 +40,7 @@ CHECK = Check(
     reads="/dev/shm, by a write of 64 KiB",
     threshold="no error; warns below 64 MiB free",
     worst=Outcome.FAIL_NODE,
+    limits=(FREE,),
     typical_s=0.01,
     timeout_s=5.0,
     run=check_shm,

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from .check import Candidate, Check, Finding, Limit
+from .processes import processes
 from .result import Outcome
 
 PROCESSES = Limit("stuck", "processes", 0, "processes")
@@ -15,9 +16,9 @@ KTHREADD = 2  # parent of the kernel's own threads, some of which always wait
 
 def check_stuck(candidate: Candidate) -> Finding:
     """Compare two looks: who waits in both with the same CPU time is stuck."""
-    before = waiting(candidate.root / "proc")
+    before = waiting(candidate.root)
     time.sleep(INTERVAL_S)
-    after = waiting(candidate.root / "proc")
+    after = waiting(candidate.root)
     stuck = sorted(name for pid, name in after.items() if before.get(pid) == name)
     many = len(stuck) > candidate.limit(PROCESSES)
     text = f"{len(stuck)} processes wait in the kernel: {', '.join(stuck[:5])}"
@@ -29,20 +30,13 @@ def check_stuck(candidate: Candidate) -> Finding:
     )
 
 
-def waiting(proc: Path) -> dict[int, str]:
+def waiting(root: Path) -> dict[int, str]:
     """Processes in uninterruptible sleep, with their name and the CPU time that they have had."""
-    found = {}
-    for entry in proc.glob("[0-9]*/stat"):
-        try:
-            text = entry.read_text()
-        except OSError:
-            continue  # it has ended
-        # The name stands in parentheses and may hold any character (man 5 proc).
-        name = text[text.index("(") + 1 : text.rindex(")")]
-        state, parent, *rest = text[text.rindex(")") + 1 :].split()
-        if state == "D" and int(parent) != KTHREADD:
-            found[int(entry.parent.name)] = f"{name} after {int(rest[9]) + int(rest[10])} ticks"
-    return found
+    return {
+        process.pid: f"{process.name} after {process.cpu_ticks} ticks"
+        for process in processes(root)
+        if process.state == "D" and process.parent != KTHREADD
+    }
 
 
 CHECK = Check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .check import Candidate, Check, Finding, Limit
+from .meminfo import read_meminfo
 from .result import Outcome
 
 USED = Limit("swap", "used_bytes", 1024**3, "bytes")
@@ -10,9 +11,8 @@ MIB = 1024**2
 
 
 def check_swap(candidate: Candidate) -> Finding:
-    lines = (candidate.root / "proc/meminfo").read_text().splitlines()
-    fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
-    total, free = (int(fields[name].split()[0]) * 1024 for name in ("SwapTotal", "SwapFree"))
+    seen = read_meminfo(candidate.root)
+    total, free = seen["SwapTotal"], seen["SwapFree"]
     used_bytes = total - free
     if not 0 <= used_bytes <= total:
         return Finding(Outcome.UNKNOWN, f"the kernel says {free} of {total} bytes of swap are free")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
+from pathlib import Path
 
 from .check import Candidate, Check, Finding, Limit
 from .disk import judge_error
@@ -16,7 +17,7 @@ PROBE_BYTES = 64 * 1024
 
 def check_temporary(candidate: Candidate) -> Finding:
     """Write a little where programs write theirs, then look at the free space."""
-    directory = os.environ.get("TMPDIR") or tempfile.gettempdir()
+    directory = temporary_directory()
     try:
         with tempfile.TemporaryFile(dir=directory) as probe:
             probe.write(bytes(PROBE_BYTES))
@@ -24,10 +25,7 @@ def check_temporary(candidate: Candidate) -> Finding:
             os.fsync(probe.fileno())
         space = os.statvfs(directory)
     except OSError as error:
-        finding = judge_error(error, f"cannot write in {directory}")
-        if finding.outcome is Outcome.FAIL_JOB:  # the program may need no such directory
-            return dataclasses.replace(finding, outcome=Outcome.WARN)
-        return finding
+        return judge_temporary_error(error, f"cannot write in {directory}")
     free = space.f_bavail / space.f_blocks if space.f_blocks else 1.0
     return Finding(
         Outcome.WARN if free < candidate.limit(FREE) else Outcome.PASS,
@@ -35,6 +33,19 @@ def check_temporary(candidate: Candidate) -> Finding:
         free,
         "of the disk",
     )
+
+
+def temporary_directory() -> Path:
+    """Where programs write what they do not keep."""
+    return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
+
+
+def judge_temporary_error(error: OSError, what: str) -> Finding:
+    """Whom an error speaks against; never the job, whose program may need no such directory."""
+    finding = judge_error(error, what)
+    if finding.outcome is Outcome.FAIL_JOB:
+        return dataclasses.replace(finding, outcome=Outcome.WARN)
+    return finding
 
 
 CHECK = Check(

@@ -1,4 +1,4 @@
-"""Limits of this job's processes: open files, and locked memory where there is InfiniBand."""
+"""Limits of this job's processes: open files, stack, locked memory where there is InfiniBand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from .check import Candidate, Check, Finding, Limit
 from .result import Outcome
 
 FILES = Limit("ulimits", "open_files", 4096, "files, hard limit")
+STACK = Limit("ulimits", "stack_bytes", 8 * 1024**2, "bytes, soft limit")
 LOCKED = Limit("ulimits", "locked_bytes", 16 * 1024**3, "bytes, hard limit")
 
 
@@ -17,6 +18,9 @@ def check_ulimits(candidate: Candidate) -> Finding:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if resource.RLIM_INFINITY != files < candidate.limit(FILES):
         faults.append(f"only {files} open files (ulimit -n)")
+    stack_bytes = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if resource.RLIM_INFINITY != stack_bytes < candidate.limit(STACK):
+        faults.append(f"only {stack_bytes // 1024} KiB of stack (ulimit -s)")
     locked_bytes = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     rdma = any((candidate.root / "sys/class/infiniband").glob("*"))
     if rdma and resource.RLIM_INFINITY != locked_bytes < candidate.limit(LOCKED):
@@ -26,10 +30,10 @@ def check_ulimits(candidate: Candidate) -> Finding:
 
 CHECK = Check(
     name="ulimits",
-    reads="RLIMIT_NOFILE, RLIMIT_MEMLOCK",
-    threshold="4096 open files; 16 GiB locked where there is InfiniBand",
+    reads="RLIMIT_NOFILE, RLIMIT_STACK, RLIMIT_MEMLOCK",
+    threshold="4096 open files, 8 MiB of stack; 16 GiB locked where there is InfiniBand",
     worst=Outcome.WARN,
-    limits=(FILES, LOCKED),
+    limits=(FILES, STACK, LOCKED),
     typical_s=0.01,
     timeout_s=5.0,
     run=check_ulimits,

@@ -21,12 +21,14 @@ from typing import Final
 from relight.errors import RelightError
 from relight.storage.durable import fsync_dir, make_dirs, publish
 
+from .faults import DAY_S
 from .record import Evidence, Record, RecordDamaged, Release, from_bytes, to_bytes
 from .score import is_over
 
 _log: Final = logging.getLogger(__name__)
 MAX_RECORD_BYTES: Final = 1024**2  # of full lines in any script, escaped
 _LEFTOVER_S: Final = 3600.0
+_MARGIN_S: Final = 7 * DAY_S
 _READABLE: Final = 0o644
 _ENTERABLE: Final = 0o755
 
@@ -86,9 +88,10 @@ class Ledger:
             ready = self._own / f".{record.file_name}.{secrets.token_hex(8)}"
             publish(ready, to_bytes(record))
             ready.chmod(_READABLE)
+            told = ready.stat().st_mtime
             ready.replace(self._own / record.file_name)
             fsync_dir(self._own)
-            self._sweep(time.time())
+            self._sweep(min(time.time(), told))
         except OSError as error:
             raise LedgerUnwritable(
                 f"the ledger {self.root} takes no record: {error.strerror}; make it writable, or "
@@ -96,14 +99,18 @@ class Ledger:
             ) from error
 
     def _sweep(self, now: float) -> None:
-        """Removes own records that can count no more, and what a crash has left."""
+        """Removes own records that can count no more, and what a crash has left.
+
+        A node's clock may be ahead: ``now`` is not after the filesystem's time, nor is a record
+        removed in its last days.
+        """
         for path in _entries(self._own):
             if path.name.startswith("."):
                 if _age_s(path, now) > _LEFTOVER_S:
                     path.unlink(missing_ok=True)
                 continue
             record = _read(path, os.getuid())
-            if record is not None and is_over(record, now):
+            if record is not None and is_over(record, now - _MARGIN_S):
                 path.unlink(missing_ok=True)
 
 

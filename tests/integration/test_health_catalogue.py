@@ -1,59 +1,21 @@
-"""All checks together: on a kernel that talks nonsense, and on one that says nothing."""
+"""The catalogue: what its checks declare, which a run wants, and those of installed packages."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
-import time
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
-from health.roots import make_root
 
 from relight.resilience.config import HealthConfig, RunConfig
 from relight.resilience.health import catalogue
 from relight.resilience.health.catalogue import CHECKS, all_checks, wanted_checks
 from relight.resilience.health.check import Candidate, Check, Finding
-from relight.resilience.health.collect import read_reports
-from relight.resilience.health.compare import compare
 from relight.resilience.health.isolate import run_checks
-from relight.resilience.health.result import CheckResult, NodeReport, Outcome
-from relight.resilience.health.verdict import judge
-from relight.resilience.ledger.faults import Fault
-from relight.resilience.ledger.record import Identity
+from relight.resilience.health.result import Outcome
 
 LIMIT_S = 60.0
-NODES = 1000
-PORT = "sys/class/infiniband/mlx5_0/ports/1"
-NET = "sys/class/net/eth0"
-FILES = (
-    *(f"{NET}/{name}" for name in ("device/vendor", "type", "operstate", "speed", "mtu")),
-    *("sys/devices/system/cpu/online", "sys/bus/pci/devices/0000:3b:00.0/vendor"),
-    *("proc/meminfo", "proc/loadavg", "proc/uptime", "proc/7/stat", "proc/self/mounts"),
-    *("dev/kmsg", "proc/driver/nvidia/version", "sys/fs/lustre/health_check"),
-    *("sys/devices/system/edac/mc/mc0/ue_count", "sys/devices/system/edac/mc/mc0/ce_count"),
-    *(f"{PORT}/{name}" for name in ("state", "phys_state", "rate", "counters/link_downed")),
-    *(f"{PORT}/counters/symbol_error",),
-)
-
-
-@pytest.mark.parametrize("text", ["", "nonsense\n", "\x00\xff" * 100, "1;2,3(4: 5 6\n"])
-def test_nonsense_speaks_against_no_node(run_config: RunConfig, tmp_path: Path, text: str) -> None:
-    root = make_root(tmp_path / "root", dict.fromkeys(FILES, text))
-    candidate = Candidate("n1", run_config, 0.0, (), root)
-    results = run_checks(CHECKS, candidate, LIMIT_S)
-    assert [result.check for result in results] == [check.name for check in CHECKS]
-    against = [result for result in results if result.outcome.name.startswith("FAIL")]
-    assert against == []
-
-
-def test_a_kernel_that_says_nothing_speaks_against_no_node(
-    run_config: RunConfig, tmp_path: Path
-) -> None:
-    results = run_checks(CHECKS, Candidate("n1", run_config, 0.0, (), tmp_path), LIMIT_S)
-    assert [result for result in results if result.outcome.name.startswith("FAIL")] == []
 
 
 def hang(candidate: Candidate) -> Finding:
@@ -127,31 +89,3 @@ def test_checks_of_installed_packages(
         ("text", Outcome.UNKNOWN),
         ("gone", Outcome.UNKNOWN),
     ]
-
-
-def test_a_thousand_nodes_are_collected_and_judged_in_seconds(tmp_path: Path) -> None:
-    nodes = [f"n{number:04}" for number in range(NODES)]
-    for number, node in enumerate(nodes):
-        outcome = Outcome.FAIL_NODE if number == 500 else Outcome.PASS
-        results = tuple(
-            CheckResult(
-                check=check.name,
-                outcome=outcome if check.name == "memory" else Outcome.PASS,
-                evidence="what was seen " * 5,
-                seconds=0.1,
-                fault=Fault.CONDITION,
-                facts={"kernel": "5.15" if number == 7 else "6.1"},
-            )
-            for check in CHECKS
-        )
-        report = NodeReport(
-            node=node, results=results, identity=Identity(), started=0.0, seconds=1.0
-        )
-        (tmp_path / f"{node}.json").write_text(json.dumps(report.to_json()))
-    started = time.monotonic()
-    judgement = judge(compare(read_reports(tmp_path, nodes)), "warn")
-    seconds = time.monotonic() - started
-    assert list(judgement.bad) == ["n0500"]
-    assert "uniform: kernel is 5.15" in judgement.warnings[0]
-    assert seconds < 30.0
-    print(f"{NODES} nodes with {len(CHECKS)} checks: {seconds:.2f} s")

@@ -1,4 +1,4 @@
-"""What a node cannot tell never speaks against it: every check on nothing, nonsense and silence."""
+"""What a node cannot tell never speaks against it: every check on nothing and on nonsense."""
 
 from __future__ import annotations
 
@@ -61,16 +61,6 @@ def test_where_the_kernel_talks_nonsense(here: Candidate, text: str) -> None:
     assert against(outcomes(HOST, here, 20.0)) == []
 
 
-def test_where_files_never_answer(here: Candidate) -> None:
-    for name in FILES:
-        (here.root / name).parent.mkdir(parents=True, exist_ok=True)
-        os.mkfifo(here.root / name)
-    found = outcomes(HOST, here, 1.0)
-    assert against(found) == []
-    silent = {check for check, outcome in found.items() if outcome is Outcome.UNKNOWN}
-    assert {"swap", "load", "memory_errors", "stuck", "infiniband"} <= silent
-
-
 def test_only_a_check_that_had_its_time_may_hold_silence_against_a_node(here: Candidate) -> None:
     os.mkfifo(make_root(here.root, {"proc/self/x": ""}) / "proc/self/mounts")
     health = dataclasses.replace(here.config.health, mounts=("/scratch",))
@@ -82,19 +72,7 @@ def test_only_a_check_that_had_its_time_may_hold_silence_against_a_node(here: Ca
     assert outcomes([mounts], here, 0.5) == {"mounts": Outcome.UNKNOWN}
 
 
-class Odd(FakeGpu):
-    """A board whose driver raises what nobody has heard of."""
-
-    def read(self, reading: object) -> int | None:
-        raise RuntimeError("NVML error 999")
-
-    def identity(self) -> str:
-        raise RuntimeError("NVML error 999")
-
-
-@pytest.mark.parametrize(
-    "board", [Odd(), FakeGpu(readings={}), FakeGpu(readings=dict.fromkeys(GOOD, 0))]
-)
+@pytest.mark.parametrize("board", [FakeGpu(readings={}), FakeGpu(readings=dict.fromkeys(GOOD, 0))])
 def test_boards_that_talk_nonsense(
     here: Candidate, monkeypatch: pytest.MonkeyPatch, board: Gpu
 ) -> None:

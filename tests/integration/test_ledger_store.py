@@ -137,6 +137,19 @@ def test_a_writer_sweeps_away_what_can_count_no_more(ledger: Ledger) -> None:
     assert {path.name for path in own(ledger).iterdir()} == {evidence().file_name, fresh.name}
 
 
+def test_a_clock_that_is_ahead_removes_nothing_that_still_counts(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.add(evidence(run_id="counts"))
+    now = time.time()
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: now + 365 * DAY_S)
+        ledger.add(evidence(run_id="ahead", seen=now + 365 * DAY_S))
+    assert {record.run_id for record in ledger.records() if isinstance(record, Evidence)} == {
+        *("counts", "ahead")
+    }
+
+
 def test_what_others_may_leave_is_no_record(ledger: Ledger, tmp_path: Path) -> None:
     record = evidence()
     ledger.add(record)

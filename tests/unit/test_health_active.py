@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from relight.resilience.health.active import (
     boards,
     disk_rate,
     gpu_copy,
+    gpu_diag,
     gpu_memory,
     gpu_peers,
     gpu_product,
     gpu_sum,
     memory_rate,
     product,
+    scratch_rate,
 )
 from relight.resilience.health.active.boards import BOARDS, MODEL
 from relight.resilience.health.active.floors import DATA_SHEETS, SHARES, floor
@@ -89,6 +92,49 @@ def test_a_disk_that_fails(candidate: Candidate, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "fsync", fail)
     assert disk_rate.CHECK.run(candidate).outcome is Outcome.FAIL_NODE
+
+
+def test_a_disk_that_gives_back_other_bytes(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    held: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: held.append(os.pwrite(fd, b"x", 7)))
+    finding = disk_rate.CHECK.run(candidate)
+    assert (finding.outcome, finding.fault, held) == (Outcome.FAIL_NODE, Fault.HARDWARE, [1])
+
+
+def test_a_scratch_disk_is_tested_where_it_is_another_one(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert "not judged" in scratch_rate.CHECK.run(candidate).evidence
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
+    assert "written" in scratch_rate.CHECK.run(candidate).evidence
+
+
+DIAG = """{{"DCGM GPU Diagnostic": {{"test_categories": [{{"category": "Deployment", "tests": [
+{{"name": "Denylist", "results": [{{"gpu_ids": "0", "status": "PASS"}}]}},
+{{"name": "Row Remap", "results": [{{"gpu_ids": "0", "status": "{}"}}]}}]}}]}}}}"""
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "part"),
+    [
+        (DIAG.format("PASS"), Outcome.PASS, "2 results"),
+        ("a warning\n" + DIAG.format("SKIP"), Outcome.PASS, "1 results"),
+        (DIAG.format("WARN"), Outcome.WARN, "Row Remap"),
+        (DIAG.format("FAIL"), Outcome.FAIL_NODE, "Row Remap"),
+        (DIAG.format("FAIL").replace("PASS", "NOT RUN"), Outcome.FAIL_NODE, "Row Remap"),
+        (DIAG.format("SKIP").replace("PASS", "Skip"), Outcome.UNKNOWN, "no test has run"),
+        ('{"runtime_error": "no host engine"}', Outcome.UNKNOWN, "no test has run"),
+        ("Error: unable to connect", Outcome.UNKNOWN, "unable to connect"),
+        ("{" * 100_000, Outcome.UNKNOWN, "exited with 1"),
+    ],
+)
+def test_what_dcgm_says(said: str, outcome: Outcome, part: str) -> None:
+    finding = gpu_diag.judge_diag(said, 1)
+    assert (finding.outcome, part in finding.evidence) == (outcome, True), finding
 
 
 ON_BOARDS = (gpu_product, gpu_memory, gpu_copy, gpu_peers, gpu_sum)

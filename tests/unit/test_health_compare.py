@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from relight.resilience.health.compare import REACHABLE, UNIFORM, compare
+from relight.resilience.health.lustre_targets import TARGETS
 from relight.resilience.health.peers import REACHED, UNREACHED
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.health.verdict import judge
@@ -62,6 +63,14 @@ def test_a_check_without_an_answer_does_not_make_the_odd_one_out() -> None:
 def test_other_software_only_warns() -> None:
     facts = {f"n{i}": {"kernel": "6.1" if i else "5.15"} for i in range(4)}
     assert found(facts, UNIFORM)["n0"][0] is Outcome.WARN
+
+
+def test_a_lustre_server_that_only_one_node_has_lost_is_the_nodes_fault() -> None:
+    facts: dict[str, Facts | None] = {f"n{i}": {TARGETS: "all of 9"} for i in range(4)}
+    facts["n2"] = {TARGETS: "not connected to fs-OST0003"}
+    assert found(facts, UNIFORM)["n2"][0] is Outcome.FAIL_NODE
+    facts["n2"] = {}  # mounted when it is first used
+    assert found(facts, UNIFORM) == {}
 
 
 def test_without_a_majority_nobody_is_odd() -> None:

@@ -30,6 +30,7 @@ from relight.resilience.health.gpu import (
     recovery,
     remapping,
     retired,
+    smi,
     throttling,
     xid,
 )
@@ -52,6 +53,9 @@ EACH = (
     *(recovery, ecc, remapping, retired, throttling, power, clocks, nvlink_errors),
     *(occupied, nvlink, pcie, fabric, modes),
 )
+
+LOST = "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error\n"
+LISTED = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n"
 
 Install = Callable[[Sequence[Gpu]], None]
 
@@ -337,3 +341,18 @@ def test_counters_whose_growth_is_a_sign(install: Install, candidate: Candidate)
     install(boards(ecc_corrected=30, remap_uncorrected=2))
     assert ecc.CHECK.run(candidate).counts == {"corrected ECC errors of GPUs": 42}
     assert remapping.CHECK.run(candidate).counts == {"remapped rows of GPUs": 2}
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "outcome"),
+    [
+        (0, LISTED * 2, PASS),
+        (0, LISTED + LOST, FAIL_NODE),
+        (14, LISTED, FAIL_NODE),
+        (4, "Insufficient Permissions\n", UNKNOWN),
+        (0, "No devices were found\n", UNKNOWN),
+        (0, "", UNKNOWN),
+    ],
+)
+def test_what_nvidia_smi_says(code: int, said: str, outcome: Outcome) -> None:
+    assert smi.judge_smi(code, said).outcome is outcome

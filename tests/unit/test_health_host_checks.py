@@ -14,7 +14,7 @@ import pytest
 from health.roots import ethernet, infiniband, kernel_log, make_root
 
 from relight.resilience.config import RunConfig
-from relight.resilience.health import infiniband_errors, lustre_space, stuck
+from relight.resilience.health import infiniband_errors, stuck
 from relight.resilience.health.check import Candidate, Check
 from relight.resilience.health.ethernet import CHECK as ETHERNET
 from relight.resilience.health.growth import judge_growth
@@ -22,26 +22,26 @@ from relight.resilience.health.infiniband import CHECK as INFINIBAND
 from relight.resilience.health.inodes import CHECK as INODES
 from relight.resilience.health.kernel_messages import CHECK as KERNEL_MESSAGES
 from relight.resilience.health.load import CHECK as LOAD
-from relight.resilience.health.lustre import CHECK as LUSTRE
-from relight.resilience.health.lustre_space import judge_targets, over_quota
 from relight.resilience.health.machine import CHECK as MACHINE
 from relight.resilience.health.memory_errors import CHECK as MEMORY_ERRORS
 from relight.resilience.health.mounts import CHECK as MOUNTS
 from relight.resilience.health.mounts import mount_of
 from relight.resilience.health.names import CHECK as NAMES
 from relight.resilience.health.peers import check_peers, chosen_peers
+from relight.resilience.health.requested_memory import requested_bytes
 from relight.resilience.health.result import Outcome
 from relight.resilience.health.software import CHECK as SOFTWARE
+from relight.resilience.health.software import installed
 from relight.resilience.health.swap import CHECK as SWAP
 from relight.resilience.health.temporary import CHECK as TEMPORARY
 from relight.resilience.health.ulimits import CHECK as ULIMITS
 
-PASS, WARN, FAIL_NODE, FAIL_JOB, UNKNOWN = Outcome
+PASS, WARN, FAIL_NODE, _, UNKNOWN = Outcome
 EDAC = "sys/devices/system/edac/mc/mc0"
 MEMINFO = "MemTotal: 8 kB\nSwapTotal: 4194304 kB\nSwapFree: {} kB\n"
 MOUNTED = "proc/self/mounts"
+ADAPTER = "sys/class/infiniband/mlx5_0/device"
 ON_LUSTRE = {MOUNTED: "a@o2ib:/fs /lustre lustre rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"}
-HEALTH = "sys/fs/lustre/health_check"
 
 Look = Callable[..., Candidate]
 
@@ -99,10 +99,6 @@ def look(tmp_path: Path, run_config: RunConfig) -> Look:
             "1.0",
         ),
         (KERNEL_MESSAGES, kernel_log((25, "Remounting filesystem read-only")), PASS, "0 lines"),
-        (LUSTRE, {MOUNTED: "/dev/sda1 / ext4 rw 0 0\n"}, PASS, "not judged"),
-        (LUSTRE, {**ON_LUSTRE, HEALTH: "healthy\n"}, PASS, "healthy"),
-        (LUSTRE, {**ON_LUSTRE, HEALTH: "NOT HEALTHY\ndevice osc-3\n"}, FAIL_NODE, "osc-3"),
-        (LUSTRE, ON_LUSTRE, UNKNOWN, "not there"),
         (INFINIBAND, {}, PASS, "not judged"),
         (INFINIBAND, infiniband(), PASS, "1 active, 400 Gb/sec"),
         (INFINIBAND, infiniband("1: DOWN", "2: Polling"), PASS, "0 active"),
@@ -177,6 +173,8 @@ def test_what_must_be_alike(look: Look) -> None:
     files = {
         **ethernet(),
         **infiniband(),
+        f"{ADAPTER}/current_link_width": "16\n",
+        f"{ADAPTER}/current_link_speed": "32.0 GT/s PCIe\n",
         "proc/meminfo": f"MemTotal: {251 * 1024**2 + 77} kB\n",
         "proc/driver/nvidia/version": "570",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
@@ -191,6 +189,7 @@ def test_what_must_be_alike(look: Look) -> None:
     assert INFINIBAND.run(candidate).facts == {
         "infiniband ports": "1 active, 400 Gb/sec (4X NDR)",
         "infiniband firmware": "28.39.1002",
+        "infiniband slots": "16 PCIe lanes of 32.0 GT/s PCIe",
     }
 
 
@@ -213,8 +212,9 @@ def test_a_counter_that_was_reset_grew_from_zero(before: int, after: int, outcom
 def test_ulimits(
     look: Look, monkeypatch: pytest.MonkeyPatch, files: int, locked: int, part: str
 ) -> None:
-    hard = {resource.RLIMIT_NOFILE: files, resource.RLIMIT_MEMLOCK: locked}
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (0, hard[which]))
+    unlimited = {resource.RLIMIT_STACK: (-1, -1)}
+    found = {resource.RLIMIT_NOFILE: (0, files), resource.RLIMIT_MEMLOCK: (0, locked), **unlimited}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: found[which])
     assert "locked" not in ULIMITS.run(look({})).evidence
     assert part in ULIMITS.run(look(infiniband())).evidence
 
@@ -267,73 +267,6 @@ def test_temporary(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert TEMPORARY.run(look({})).outcome is WARN
 
 
-LFS_DF = """\
-UUID                   1K-blocks        Used   Available Use% Mounted on
-fs-MDT0000_UUID          1000000       10000      990000   1% /lustre[MDT:0]
-fs-OST0000_UUID         10000000     {used}00000     100000  {used}% /lustre[OST:0]
-fs-OST0001_UUID         10000000     5000000     5000000  50% /lustre[OST:1]
-"""
-QUOTA = "/lustre {}  100 100 - 5 10 10 -\n"
-LFS = """#!/bin/sh
-case $1 in
-quota) case $3 in {option}) printf '{quota}' ;; esac ;;
-df) cat $0.df ;;
-esac
-"""
-
-
-@pytest.mark.parametrize(
-    ("said", "outcome"),
-    [
-        (LFS_DF.format(used=94), PASS),
-        (LFS_DF.format(used=95), WARN),
-        (LFS_DF.format(used=10) + "fs-OST0002_UUID : inactive device\n", WARN),
-        ("", UNKNOWN),
-        ("nonsense 95% OST\n", UNKNOWN),
-    ],
-)
-def test_storage_targets(said: str, outcome: Outcome) -> None:
-    assert judge_targets(said, 0.95, Path("/lustre")).outcome is outcome
-
-
-def test_quota_over_its_limit() -> None:
-    assert over_quota(QUOTA.format("99")) is None
-    assert over_quota(QUOTA.format("101*")) == "/lustre 101* 100 100 - 5 10 10 -"
-
-
-@pytest.mark.parametrize(
-    ("option", "quota", "outcome"),
-    [("-[ug]", "fine", PASS), ("-u", "101* 100", FAIL_JOB), ("-g", "101* 100", FAIL_JOB)],
-)
-def test_lfs_is_asked(
-    look: Look,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    option: str,
-    quota: str,
-    outcome: Outcome,
-) -> None:
-    (tmp_path / "lfs").write_text(LFS.format(option=option, quota=quota))
-    (tmp_path / "lfs").chmod(0o755)
-    (tmp_path / "lfs.df").write_text(LFS_DF.format(used=10))
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    candidate = look({MOUNTED: f"a@o2ib:/fs {tmp_path} lustre rw 0 0\n"})
-    assert lustre_space.CHECK.run(candidate).outcome is outcome
-    assert "not on Lustre" in lustre_space.CHECK.run(look({MOUNTED: ""})).evidence
-
-
-def test_lfs_that_fails_or_is_absent_says_nothing_about_the_node(
-    look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    candidate = look({MOUNTED: f"a@o2ib:/fs {tmp_path} lustre rw 0 0\n"})
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert lustre_space.CHECK.run(candidate).outcome is UNKNOWN
-    (tmp_path / "lfs").write_text("#!/bin/sh\nexit 3\n")
-    (tmp_path / "lfs").chmod(0o755)
-    with pytest.raises(OSError, match="exited with 3"):
-        lustre_space.CHECK.run(candidate)
-
-
 def test_names(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     def only_n1(name: str, _port: object) -> list[object]:
         if name != "n1":
@@ -380,7 +313,28 @@ def test_peers_of_this_machine_answer(look: Look) -> None:
 def test_software_is_a_list_of_facts(look: Look) -> None:
     facts = SOFTWARE.run(look({})).facts
     assert facts["kernel"] == os.uname().release
-    assert {"python", "relight"} <= set(facts)
+    assert {"python", "relight", "python packages"} <= set(facts)
+
+
+def test_another_package_on_one_node_shows(tmp_path: Path) -> None:
+    (tmp_path / "torch-2.4.dist-info").mkdir()
+    one = installed([str(tmp_path), "/none"])
+    (tmp_path / "torch-2.4.dist-info").rename(tmp_path / "torch-2.5.dist-info")
+    assert one.startswith("1, digest")
+    assert installed([str(tmp_path)]) != one
+
+
+@pytest.mark.parametrize(
+    ("environ", "mib"),
+    [
+        ({}, 0),
+        ({"SLURM_MEM_PER_NODE": "800", "SLURM_MEM_PER_CPU": "1"}, 800),
+        ({"SLURM_MEM_PER_CPU": "100", "SLURM_CPUS_ON_NODE": "4"}, 400),
+        ({"SLURM_MEM_PER_CPU": "100", "SLURM_CPUS_ON_NODE": "4(x2)"}, 0),
+    ],
+)
+def test_what_the_job_asks_for(environ: Mapping[str, str], mib: int) -> None:
+    assert requested_bytes(environ) == mib * 1024**2
 
 
 def test_counters_whose_growth_is_a_sign(look: Look) -> None:

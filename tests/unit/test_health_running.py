@@ -56,7 +56,7 @@ def test_what_is_repeated_writes_nothing_and_is_cheap() -> None:
     repeated = {check.name: check for check in CHECKS if check.repeated}
     some = {"memory_errors", "kernel_messages", "infiniband", "ethernet", "gpu_ecc", "gpu_xid"}
     assert some < set(repeated)
-    assert not {"disk", "temporary", "load", "stuck", "gpu_occupied", "site_command"} & set(
+    assert not {"disk", "requested_memory", "load", "stuck", "gpu_occupied", "site_command"} & set(
         repeated
     )
     assert all(check.typical_s <= 1.0 for check in repeated.values())

@@ -1,0 +1,46 @@
+"""The processes of a node, as the kernel lists them (man 5 proc)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """``state`` is one letter, ``started_s`` the time from the boot to its start."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    cpu_ticks: int
+    started_s: float
+
+
+def processes(root: Path) -> Iterator[Process]:
+    """All that are there.
+
+    Raises:
+        ValueError, IndexError: the kernel's words are not understood.
+    """
+    for entry in (root / "proc").glob("[0-9]*/stat"):
+        try:
+            text = entry.read_text()
+        except OSError:
+            continue  # it has ended
+        # The name stands in parentheses and may hold any character.
+        name = text[text.index("(") + 1 : text.rindex(")")]
+        state, parent, *rest = text[text.rindex(")") + 1 :].split()
+        yield Process(
+            pid=int(entry.parent.name),
+            name=name,
+            state=state,
+            parent=int(parent),
+            cpu_ticks=int(rest[9]) + int(rest[10]),
+            started_s=int(rest[17]) / _TICKS_PER_S,
+        )
