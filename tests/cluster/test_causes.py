@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stage.faulty import MIB
+from stage.memory import limited_memory, with_its_agent
 from stage.run import Run, Spec, faulty, heat, with_resources
 from stage.site import Site, eventually
 from stage.whole import assert_survived, whole
@@ -31,19 +33,26 @@ def with_a_spare(spec: Spec) -> Spec:
     return with_resources(spec, spares=1)
 
 
-@pytest.mark.parametrize(
-    ("fault", "cause"),
-    [
-        ("crash", "crashed (rule crash): rank 1 on n1 ended by SIGSEGV"),
-        ("memory", "host out of memory (rule host-oom): rank 1 on n1"),
-    ],
-)
-def test_a_rank_that_fails_by_itself(
-    site: Site, marker: Path, fault: str, cause: str, undisturbed: Undisturbed
+def test_a_rank_that_crashes(site: Site, marker: Path, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, faulty(heat(), "crash", marker=marker))
+    assert_survived(run, digest)
+    cause = "crashed (rule crash): rank 1 on n1 ended by SIGSEGV"
+    assert cause in run.reasons("StartRanks")[1], run.story()
+    assert len(run.data_of("RanksStarted")) == 2
+    assert len(run.data_of("AttemptStarted")) == 1, "it goes on in place"
+
+
+def test_a_rank_that_the_kernel_ends_for_lack_of_memory(
+    site: Site, marker: Path, undisturbed: Undisturbed
 ) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, faulty(heat(), fault, marker=marker))
-    assert_survived(run, digest)
+    run = Run.submit(site, faulty(heat(), "memory", marker=marker))
+    eventually(marker.with_suffix(".begun").exists, 60, run.story)
+    with limited_memory(with_its_agent(run.pid(1)), 64 * MIB):
+        marker.with_suffix(".limited").touch()
+        assert_survived(run, digest)
+    cause = "host out of memory (rule host-oom): rank 1 on n1 ended by SIGKILL"
     assert cause in run.reasons("StartRanks")[1], run.story()
     assert len(run.data_of("RanksStarted")) == 2
     assert len(run.data_of("AttemptStarted")) == 1, "it goes on in place"
@@ -221,3 +230,21 @@ def test_a_disk_that_stays_full(site: Site) -> None:
     assert end["cause"] == "disk full", run.story()
     assert "make room" in str(end["reason"])
     assert len(run.data_of("RanksStarted")) == 1, "nothing was done twice in vain"
+
+
+def test_a_file_system_that_is_away_for_a_while(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    run = Run.submit(site, on_a_small_disk(site))
+    run.wait_for_checkpoint(20)
+    site.on("n1", "mount", "-o", "remount,ro", "/mnt")
+    try:
+        run.kill_rank(1)
+        run.wait_for("AwaitStorage")
+    finally:
+        site.on("n1", "mount", "-o", "remount,rw", "/mnt")
+    assert_survived(run, digest)
+    assert "Read-only file system" in run.reasons("AwaitStorage")[0], run.story()
+    assert len(run.data_of("StorageAnswered")) == 1
+    assert len(run.data_of("RanksStarted")) == 2
+    assert len(run.data_of("AttemptStarted")) == 1
+    assert run.data_of("ExcludeNode") == [], "no node is to blame"

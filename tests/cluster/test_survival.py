@@ -90,6 +90,8 @@ def test_power_loss_of_the_batch_host(
     try:
         assert_survived(run, digest)
         assert victim not in run.nodes()
+        excluded = [(data["node"], data["cause"]) for data in run.data_of("ExcludeNode")]
+        assert excluded == [(victim, "node down")], run.story()
     finally:
         site.node("start", victim)
 

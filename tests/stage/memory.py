@@ -1,0 +1,40 @@
+"""A limit of memory that the kernel enforces, on processes that run already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def limited_memory(pids: Iterable[int], more_bytes: int) -> Iterator[None]:
+    """Until the end these processes may get so many bytes more, together, or one is killed."""
+    old = _ROOT / "memory"
+    group = (old if old.is_dir() else _ROOT) / f"relight-test-{os.getpid()}"
+    limit = "memory.limit_in_bytes" if old.is_dir() else "memory.max"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(more_bytes))
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        group.rmdir()
+
+
+def with_its_agent(rank: int) -> list[int]:
+    """The process ids of a rank's agent and of all below it."""
+    agent = psutil.Process(rank)
+    while "relight.resilience.worker.agent" not in agent.cmdline():
+        agent = agent.parent() or psutil.Process(0)
+    return [agent.pid, *(child.pid for child in agent.children(recursive=True))]
