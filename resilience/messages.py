@@ -25,7 +25,7 @@ supervisor → agent
                    ``without_env``: it writes where the agent does, and signals reach it
     ``signal``     signal: send it to the batch script's process, and to that only
     ``stop``       generation, signal: send it to the program's process group
-    ``stacks``     generation: let the programs print their stacks
+    ``stacks``     generation: let the programs print their stacks, and write what torch recorded
     ``rank``       body: to be relayed to the program
     ``quit``       keep: end, after the program has ended; if ``keep``, leave what is in the tier
 
@@ -59,6 +59,7 @@ supervisor → program
     ``save_at``    ask, step: save when ``step`` steps are done, then go on
     ``stop_at``    ask, step, reason: save when ``step`` steps are done, then exit 75
     ``release``    ask: forget the hold
+    ``record``     nothing, from the agent: write torch's flight record, if there is one
     ``committed``  step
 """
 

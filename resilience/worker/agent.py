@@ -37,8 +37,10 @@ from .activity import Activity
 from .beats import SHORT_S, beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
 from .drains import Drains
+from .flight_recorder import recorder_variables
 from .lines import Lines
 from .program import Program, before_python
+from .stacks import Stacks
 from .standby import PythonCommand, Standby
 from .supervisor_line import SupervisorLine
 
@@ -78,6 +80,7 @@ class Agent:
         self._warm_up_at = float("inf")
         self._standby: Standby | None = None
         self._activity: Activity | None = None
+        self._stacks: Stacks | None = None
         self._give_up_at = float("inf")
         self._beaten = 0.0
         self._beat_s = beat_s(os.environ, leader=leader)
@@ -159,6 +162,7 @@ class Agent:
             self._reported = _SCRIPT_SIGNALS
         else:
             base = {**os.environ, "RELIGHT_AGENT_SOCKET": self._address}
+            base |= recorder_variables({**base, **env}, Path(text(order, "log")).parent)
         self._program = Program(
             generation=number(order, "generation"),
             argv=[str(word) for word in argv],
@@ -232,14 +236,11 @@ class Agent:
         self._program.spare(self._standby.pid)
 
     def _show_stacks(self) -> None:
-        """Programs that have joined print their Python stacks on SIGUSR2 (faulthandler).
-
-        One that does not listen any more, since it is at its exit, would die of it.
-        """
-        for pid in self._program.joined if self._program is not None else ():
-            with contextlib.suppress(OSError):
-                if catches(pid, signal.SIGUSR2):
-                    os.kill(pid, signal.SIGUSR2)
+        """Before they are ended, programs say where they are, and with whom torch has spoken."""
+        if self._program is None or self._program.pid is None:
+            return
+        self._relay({"type": "record"})
+        self._stacks = Stacks(self._program.pid, self._program.joined, self._program.log)
 
     def _relay(self, body: object) -> None:
         if not isinstance(body, dict):
@@ -258,7 +259,7 @@ class Agent:
         while self._programs:  # what the program said last comes before its end
             self._on_program(self._programs[0])
         generation = self._program.generation
-        self._program = None
+        self._program, self._stacks = None, None
         self._tell({"type": "exited", "generation": generation, **end})
 
     # Signals and time
@@ -282,6 +283,8 @@ class Agent:
         if self._program is not None and self._activity is not None and self._activity.due():
             generation, seen = self._program.generation, self._activity.look()
             self._tell_word(generation, seen)
+        if self._stacks is not None and self._stacks.look():
+            self._stacks = None
         if now > self._give_up_at and self._program is not None:
             self._give_up_at = float("inf")
             self._program.give_up()
@@ -295,13 +298,6 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("3i", credentials)
     return int(pid), int(uid)
-
-
-def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal (SigCgt of proc(5))."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = int(status.partition("\nSigCgt:")[2].split()[0], 16)
-    return bool(caught >> (number - 1) & 1)
 
 
 def script_environment(without: object) -> dict[str, str]:

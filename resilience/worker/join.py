@@ -222,7 +222,12 @@ class Run:
             self._line.send({"type": "joined", "rank": self.rank, "pid": os.getpid()})
             _after_exceptions(self._tell_of_failure)
             self._listener = Listener(
-                self._line, self._boundary, self._own_time, self._changed, self._signals
+                self._line,
+                self._boundary,
+                self._own_time,
+                self._changed,
+                self._signals,
+                self.rank,
             )
             self._listener.start()
         elif self.world_size == 1 and self._environment.directory is not None:

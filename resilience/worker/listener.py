@@ -11,6 +11,7 @@ from typing import Final
 from ..messages import number
 from .beats import LONG_S, beat_s
 from .boundary import Boundary
+from .flight_recorder import write_record
 from .line import Line
 from .own_time import OwnTime
 from .signals import StopSignals
@@ -31,6 +32,7 @@ class Listener(threading.Thread):
         own_time: OwnTime,
         changed: threading.Condition,
         signals: StopSignals,
+        rank: int,
     ) -> None:
         super().__init__(name="relight-listener", daemon=True)
         self._line = line
@@ -38,6 +40,7 @@ class Listener(threading.Thread):
         self._own_time = own_time
         self._changed = changed
         self._signals = signals
+        self._rank = rank
         self._beaten_step = -1
         self._beaten_at_s = 0.0
         self._beat_s = beat_s(os.environ, leader=False)
@@ -79,6 +82,8 @@ class Listener(threading.Thread):
                     self._changed.notify_all()
             case "save_at" | "stop_at":
                 self._order(message)
+            case "record":
+                write_record(self._rank)
 
     def _order(self, message: dict[str, object]) -> None:
         ask, step = number(message, "ask"), number(message, "step")

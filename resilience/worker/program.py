@@ -68,7 +68,7 @@ class Program:
         """``beside`` are children of ours that it has nothing to do with, whoever they are then."""
         adopt_orphans()
         self.generation = generation
-        self._log = log
+        self.log = log
         self._ended_by_us = False
         self._given_up = False
         self._spared: int | None = None
@@ -102,7 +102,7 @@ class Program:
         if pid == 0:
             _reap_orphans({awaited, self._spared, *self._beside})
             return None
-        if self._heir is None and os.WIFSIGNALED(status) and os.WTERMSIG(status) in _STOP_SIGNALS:
+        if self._heir is None and _told_to_stop(os.waitstatus_to_exitcode(status)):
             self._heir = next((child for child in _children() if child in self.joined), None)
             if self._heir is not None:
                 return None
@@ -161,16 +161,16 @@ class Program:
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
             "stopped": self._ended_by_us,
-            "tail": [*tail(self._log or _STDERR), *self._unwritten],
+            "tail": [*tail(self.log or _STDERR), *self._unwritten],
             "max_rss_bytes": max_rss_bytes,
         }
 
     def _complain(self, line: str) -> None:
         """In its log, where people and the table of causes look for it."""
         try:
-            if self._log is not None:
-                self._log.parent.mkdir(parents=True, exist_ok=True)
-            with (self._log or _STDERR).open("a") as output:
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+            with (self.log or _STDERR).open("a") as output:
                 output.write(line)
         except OSError as error:
             self._unwritten += [line.strip(), _away(error)]
@@ -181,6 +181,11 @@ class Program:
             "\nrelight: oom_kill: the kernel ended a process of this rank for lack of memory; "
             f"the program itself held at most {max_rss_bytes / 1024**3:.1f} GiB\n"
         )
+
+
+def _told_to_stop(code: int) -> bool:
+    """Whether a stop signal ended it; who catches one may say so in a shell's way, by 128 + n."""
+    return code in {end for number in _STOP_SIGNALS for end in (-number, 128 + number)}
 
 
 def _started(

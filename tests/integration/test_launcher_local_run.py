@@ -71,9 +71,10 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert interval["save_s"] > 0
 
 
-# As apptainer does, it stays while the command runs.
+# As apptainer does, it stays while the command runs; and no signal gets through it.
 APPTAINER = """\
 #!/bin/bash
+trap : TERM INT USR1
 [ "$1" = exec ] || exit 9
 shift
 while [[ $1 == --* ]]; do

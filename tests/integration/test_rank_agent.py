@@ -7,113 +7,15 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from stage.agent import PATIENCE_S, Stage, gone, play
 from stage.proxy import Proxy
 
-from relight.resilience.messages import Message
-from relight.resilience.supervise.channel import AgentLine, Channel
-
-PATIENCE_S = 20.0
 NOISE = (b"\n", b"GET / HTTP/1.0\r\n\r\n", b"{}\n", b'{"type": "hello"}\n', b"\xff" * 99)
-
-
-@dataclass
-class Stage:
-    """A channel, what agents said on it, and one agent process."""
-
-    folder: Path
-    said: list[Message] = field(default_factory=list)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    port: int = 0
-
-    def __post_init__(self) -> None:
-        self.channel = Channel(self._on_message)
-
-    def _on_message(self, line: AgentLine, message: Message) -> None:
-        self.said.append(message)
-        self.news.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                self.news.clear()
-                await self.news.wait()
-
-    async def hear(self, kind: str) -> Message:
-        await self.until(lambda: any(message["type"] == kind for message in self.said))
-        return next(message for message in self.said if message["type"] == kind)
-
-    async def agent(
-        self, step: str = "1", token: str | None = None, port: int | None = None
-    ) -> asyncio.subprocess.Process:
-        if token is not None:
-            (self.folder / "token").write_text(token)
-        env = {
-            **os.environ,
-            "RELIGHT_TASK": "0",
-            "RELIGHT_LOCAL_TASK": "0",
-            "RELIGHT_NODE": "here",
-            "RELIGHT_CHANNEL": f"127.0.0.1:{port or self.port}",
-            "RELIGHT_TOKEN_FILE": str(self.folder / "token"),
-            "RELIGHT_STEP": step,
-        }
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "relight.resilience.worker.agent", env=env
-        )
-
-    def start(self, code: str, *arguments: str, **more: object) -> None:
-        self.channel.lines[0].send(
-            {
-                "type": "start",
-                "generation": 1,
-                "argv": [sys.executable, "-c", code, *arguments],
-                "cwd": str(self.folder),
-                "env": {"GREETING": "hello"},
-                "secret_files": {},
-                "warm": False,
-                "log": str(self.folder / "logs" / "0.log"),
-                **more,
-            }
-        )
-
-    async def printed(self, word: str) -> None:
-        """Until the program has said it."""
-        log = self.folder / "logs" / "0.log"
-        async with asyncio.timeout(PATIENCE_S):
-            while not log.exists() or word not in self.log():
-                await asyncio.sleep(0.02)
-
-    def log(self) -> str:
-        return (self.folder / "logs" / "0.log").read_text()
-
-
-@asynccontextmanager
-async def stage(folder: Path) -> AsyncIterator[Stage]:
-    made = Stage(folder)
-    made.port = await made.channel.open(folder / "token")
-    made.channel.expect("1")
-    try:
-        yield made
-    finally:
-        await made.channel.close()
-
-
-def play(scene: Callable[[Stage], Coroutine[object, object, None]], folder: Path) -> None:
-    async def whole() -> None:
-        async with stage(folder) as made:
-            await scene(made)
-
-    asyncio.run(whole())
-
-
-async def gone(agent: asyncio.subprocess.Process) -> int:
-    return await asyncio.wait_for(agent.wait(), PATIENCE_S)
 
 
 def test_a_program_runs_and_its_end_is_reported(tmp_path: Path) -> None:
@@ -209,8 +111,13 @@ def test_a_shell_can_trap_the_order_to_end(tmp_path: Path) -> None:
     play(scene, tmp_path)
 
 
-def test_a_program_that_has_joined_outlives_the_shell_around_it(tmp_path: Path) -> None:
-    """Slurm's TERM reaches both: the shell dies, the program saves."""
+@pytest.mark.parametrize(
+    "shell",
+    ["{program}; exit $?", "trap 'exit 143' TERM; {program} & wait"],
+    ids=["a shell", "a layer that heeds signals"],
+)
+def test_a_program_that_has_joined_outlives_what_is_around_it(tmp_path: Path, shell: str) -> None:
+    """Slurm's TERM reaches both: the layer ends, the program saves."""
     code = """
 import pathlib, time
 import relight
@@ -227,11 +134,12 @@ raise SystemExit(75)
         await made.hear("hello")
         world = {"RELIGHT_ATTEMPT": "1.0", "RELIGHT_GENERATION": "1", "RELIGHT_CHECKPOINT_DIR": "c"}
         env = {**world, "RANK": "0", "WORLD_SIZE": "2", "RELIGHT_RESTORE": ""}
-        made.start("", argv=["bash", "-c", f"{sys.executable} program.py; exit $?"], env=env)
+        words = shell.format(program=f"{sys.executable} program.py")
+        made.start("", argv=["bash", "-c", words], env=env)
         await made.printed("up")
-        shell = (await made.hear("started"))["pid"]
-        assert isinstance(shell, int)
-        (ends := psutil.Process(shell)).terminate()
+        around = (await made.hear("started"))["pid"]
+        assert isinstance(around, int)
+        (ends := psutil.Process(around)).terminate()
         await asyncio.to_thread(psutil.wait_procs, [ends])
         (tmp_path / "go").touch()
         end = await made.hear("exited")
@@ -284,33 +192,6 @@ raise KeyError("no such key")
         assert (end["code"], end["signal"], end["stopped"]) == (1, None, False)
         assert isinstance(end["tail"], list)
         assert end["tail"][-2:] == ["KeyError: 'no such key'", "at the exit"]
-        made.channel.broadcast({"type": "quit"})
-        await gone(agent)
-
-    play(scene, tmp_path)
-
-
-def test_stacks_are_asked_only_of_those_who_listen(tmp_path: Path) -> None:
-    code = """
-import faulthandler, signal, time
-import relight
-relight.join()
-faulthandler.unregister(signal.SIGUSR2)  # as Python does at its exit
-print("deaf", flush=True)
-time.sleep(600)
-"""
-
-    async def scene(made: Stage) -> None:
-        agent = await made.agent()
-        await made.hear("hello")
-        world = {"RELIGHT_ATTEMPT": "1.0", "RELIGHT_GENERATION": "1", "RELIGHT_CHECKPOINT_DIR": "c"}
-        made.start(code, env={**world, "RANK": "0", "WORLD_SIZE": "2", "RELIGHT_RESTORE": ""})
-        await made.printed("deaf")
-        made.channel.broadcast({"type": "stacks", "generation": 1})
-        made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
-        made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
-        end = await made.hear("exited")
-        assert end["signal"] == "SIGKILL"
         made.channel.broadcast({"type": "quit"})
         await gone(agent)
 
