@@ -1,7 +1,7 @@
 """torch's flight recorder: the last collectives of a rank, when its user has it kept.
 
 It is on when ``TORCH_FR_BUFFER_SIZE`` says how many (before torch 2.9
-``TORCH_NCCL_TRACE_BUFFER_SIZE``). Gloo and NCCL keep one each; its format is torch's own pickle, which is
+``TORCH_NCCL_TRACE_BUFFER_SIZE``). Its format is torch's own pickle, which is
 never loaded here.
 """
 
