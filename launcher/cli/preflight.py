@@ -58,7 +58,7 @@ def _list(as_json: bool) -> None:
         click.echo(f"{check.name}  (at worst {check.worst}, about {check.typical_s:g} s{again})")
         click.echo(f"    reads: {check.reads}\n    good:  {check.threshold}")
         for limit in check.limits:
-            click.echo(f"    limit: {limit.name} = {limit.default:g} {limit.unit}")
+            click.echo(f"    limit: {limit.name} = {limit.default:.12g} {limit.unit}")
 
 
 def _described(check: Check) -> dict[str, object]:

@@ -102,7 +102,7 @@ def _write_all(fd: int, content: bytes) -> None:
 CHECK = Check(
     name="disk",
     reads="the checkpoint directory, by a write of 1 MiB, fsync, read and unlink",
-    threshold="no error, the same bytes, at least health.min_free_disk_bytes free",
+    threshold="no error, the same bytes, at least health.min_free_disk free",
     worst=Outcome.FAIL_JOB,
     typical_s=0.1,
     timeout_s=20.0,

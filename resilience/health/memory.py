@@ -29,7 +29,7 @@ def check_memory(candidate: Candidate) -> Finding:
 CHECK = Check(
     name="memory",
     reads="MemAvailable of /proc/meminfo",
-    threshold="at least health.min_free_memory_bytes",
+    threshold="at least health.min_free_memory",
     worst=Outcome.FAIL_NODE,
     typical_s=0.05,
     timeout_s=5.0,

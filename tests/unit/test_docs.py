@@ -9,6 +9,7 @@ from typing import get_args, get_origin
 
 import click
 import pytest
+from health.page import PAGE, page
 from pydantic import BaseModel
 
 from relight.launcher.cli.main import relight
@@ -79,6 +80,10 @@ def test_the_readme_names_each_verb() -> None:
     verbs = relight.list_commands(click.Context(relight))
     text = (HOME / "README.md").read_text()
     assert [verb for verb in verbs if f"`relight {verb}" not in text] == []
+
+
+def test_the_page_of_checks_is_what_they_declare() -> None:
+    assert PAGE.read_text() == page(), "PYTHONPATH=tests .venv/bin/python -m health.page"
 
 
 @pytest.mark.parametrize("path", PATHS)
