@@ -156,6 +156,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "NodesExamined": _nodes_examined,
     "NodeDegraded": lambda d: f"{d.get('node')} turns bad while ranks run: {d.get('evidence')}",
     "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",
+    "ToldToSave": lambda d: f"told to save by itself: sent {d.get('signal')}",
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
     "CheckpointCommitted": _checkpoint_committed,
     "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",

@@ -186,6 +186,17 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldToSave:
+    """Programs that save by themselves were sent their signal (``checkpoint.signal``).
+
+    It is for them to say whether they go on after the save, or end to be started again.
+    """
+
+    generation: int
+    signal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaveFailed:
     """A checkpoint that was asked for will not come.
 
@@ -359,6 +370,7 @@ Event = (
     | NodesExamined
     | NodeDegraded
     | StopRequested
+    | ToldToSave
     | SaveFailed
     | RanksLingered
     | CheckpointCommitted

@@ -57,13 +57,14 @@ from .events import (
     Superseded,
     TierFailed,
     TierRead,
+    ToldToSave,
 )
 from .moving import allocation_arranged, allocation_refused, given_again
 from .past import remember
 from .policy import Policy
 from .rules import Blame, Budget
 from .state import Phase, State
-from .told_to_stop import ranks_lingered, stop_requested
+from .told_to_stop import ranks_lingered, stop_requested, told_to_save
 from .ways_back import (
     USER,
     Decision,
@@ -149,6 +150,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return state, ()  # only for people
         case StopRequested():
             return stop_requested(state, event, policy, now)
+        case ToldToSave():
+            return told_to_save(state, event)
         case SaveFailed():
             return save_failed(state, event)
         case RanksLingered():

@@ -18,6 +18,7 @@ class Policy:
     ``node_failures``: restarts because a node was found guilty, ``blind_attempts``: attempts that
     others have ended before anything was ever saved. ``rules``: what a cause is.
     ``others_say_s``: how long ranks are given to fail by themselves like the first one.
+    ``others_save_s``: likewise to end, when they save by themselves and the first one has.
     ``outage_s``: how long nodes are kept while the place of the checkpoints does not answer.
 
     ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
@@ -43,6 +44,7 @@ class Policy:
     backoff_max_s: float = 600.0
     outage_s: float = 900.0
     others_say_s: float = 2.0
+    others_save_s: float = 30.0
     rules: tuple[Rule, ...] = ()
 
     @property

@@ -95,6 +95,7 @@ class State:
     done: frozenset[int] = frozenset()  # ranks that ended with 0
     left_early: frozenset[int] = frozenset()  # of those, who had not done the last of their steps
     stop: Stop | None = None
+    told_to_save: bool = False  # programs that save by themselves, since they were started
     asked: bool = False  # for a successor, before the ranks have stopped; no answer yet
     arranged: AllocationArranged | None = None
     avoided: tuple[str, ...] = ()  # the nodes that the last request for an allocation named

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .actions import SaveAndStop, StopRanks
 from .causes import StopCause
-from .events import RanksLingered, StopRequested
+from .events import RankExited, RanksLingered, StopRequested, ToldToSave
 from .moving import ask_early
 from .policy import Policy
 from .state import Phase, State, Stop
@@ -36,6 +36,20 @@ def stop_requested(state: State, event: StopRequested, policy: Policy, now: floa
     if state.phase is Phase.STOPPING:
         return ask_early(state, policy, now)
     return leave(state, policy, now)
+
+
+def told_to_save(state: State, event: ToldToSave) -> Decision:
+    if event.generation != state.generation:
+        return state, ()
+    return replace(state, told_to_save=True), ()
+
+
+def saved_and_ended(state: State, event: RankExited, policy: Policy) -> Decision:
+    """A program that was told to save has done so, and ended to be started again."""
+    evidence = f"rank {event.rank} on {event.node} was told to save, and ended with {event.code}"
+    stop = Stop(cause=StopCause.SIGNALLED, kill_at=None, evidence=evidence)
+    order = StopRanks(reason=evidence, patience_s=policy.others_save_s)
+    return replace(state, phase=Phase.STOPPING, stop=stop), (order,)
 
 
 def ranks_lingered(state: State, event: RanksLingered) -> Decision:

@@ -72,6 +72,7 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         active=active,
         done=frozenset(),
         left_early=frozenset(),
+        told_to_save=False,
         fault=None,
         alike=0,
         alike_elsewhere=False,

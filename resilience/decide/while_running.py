@@ -35,6 +35,7 @@ from .events import (
 from .policy import Policy
 from .rules import Budget
 from .state import Phase, State, Unsaved
+from .told_to_stop import saved_and_ended
 from .ways_back import Decision, finish
 
 RANKS_ALIVE: Final = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
@@ -74,6 +75,8 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
         if _has_only_saved(state, policy):
             return state, ()
         return _rank_done(state, event, policy)
+    if _has_saved_to_start_again(state, event):
+        return saved_and_ended(state, event, policy)
     if policy.script:
         return _script_ended(state, event, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
@@ -95,6 +98,11 @@ def _has_only_saved(state: State, policy: Policy) -> bool:
     """Whether code 0 may mean a save, by a program that hears of the end from others than us."""
     stop = state.stop
     return stop is not None and (policy.script or (policy.saves_itself and stop.ends_allocation))
+
+
+def _has_saved_to_start_again(state: State, event: RankExited) -> bool:
+    by_itself = not event.stopped and state.phase is not Phase.STOPPING
+    return by_itself and state.told_to_save and event.code == EXIT_RESTART
 
 
 def _compared(state: State, event: RankExited) -> State:

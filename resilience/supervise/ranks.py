@@ -15,7 +15,15 @@ from typing import Final
 
 from ..config import RunConfig
 from ..decide.actions import StartRanks, StopRanks
-from ..decide.events import Event, RankExited, RankLost, RanksStarted, RanksStopped, StartFailed
+from ..decide.events import (
+    Event,
+    RankExited,
+    RankLost,
+    RanksStarted,
+    RanksStopped,
+    StartFailed,
+    ToldToSave,
+)
 from ..messages import Message, number
 from ..run_folder import RunFolder
 from ..worker.beats import VARIABLE as BEAT_VARIABLE
@@ -65,6 +73,7 @@ class Ranks:
         self._rank0_port: int | None = None
         self._alive: dict[int, str] = {}
         self._unfinished: set[int] = set()
+        self._told = 0  # the last generation that was told to save
         self._stopping = False
         self.generation = 0
         self.started_before = False  # in this attempt, or an earlier one
@@ -298,6 +307,11 @@ class Ranks:
         name = self._config.checkpoint.signal or "SIGTERM"
         self.tell({"type": "stop", "generation": self.generation, "signal": name})
 
+    def signal(self, name: str) -> None:
+        """Send every program a signal."""
+        self.tell({"type": "signal", "signal": name})
+        self._signalled(name)
+
     def tell(self, message: Message) -> None:
         """A message to every agent."""
         self._channel.broadcast(message)
@@ -332,6 +346,7 @@ class Ranks:
                 self._rank0_port = number(message, "port")
                 self._changed.set()
             case "signalled":
+                self._signalled(str(message.get("signal")))
                 self._on_signal(str(message.get("signal")))
             case "rank":
                 body = message.get("body")
@@ -340,6 +355,11 @@ class Ranks:
                     self._on_word(line.task, body)
             case "exited":
                 self._on_exited(line, message)
+
+    def _signalled(self, name: str) -> None:
+        if name == self._config.checkpoint.signal and self._told != self.generation:
+            self._told = self.generation
+            self._emit(ToldToSave(generation=self.generation, signal=name))
 
     def _note_progress(self, rank: int, word: Message) -> None:
         if word["type"] == "restored":

@@ -148,7 +148,8 @@ class Requests:
         generation, give_up_at = self._ranks.generation, time.monotonic() + OWN_SAVE_LIMIT_S
         files = Look(partial(saved_files, self._config))
         before = await files.now(_LOOK_S)
-        self._ranks.tell({"type": "signal", "signal": self._config.checkpoint.signal})
+        assert self._config.checkpoint.signal is not None
+        self._ranks.signal(self._config.checkpoint.signal)
         while self._config.checkpoint.done is not None:
             await asyncio.sleep(_LOOK_S)
             now = await files.now(_LOOK_S)

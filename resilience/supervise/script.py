@@ -66,12 +66,12 @@ class Script:
         self,
         config: RunConfig,
         reasons: ReasonsToStop,
-        tell: Callable[[Message], None],
+        send: Callable[[str], None],
         report: Callable[[Event], None],
     ) -> None:
         self._save_signal = config.checkpoint.signal
         self._reasons = reasons
-        self._tell = tell
+        self._send = send
         self._report = report
         self._heard: dict[str, float] = {}
         self._code = 0
@@ -82,14 +82,14 @@ class Script:
     def warned(self, name: str) -> None:
         """The job will end: let the script save, unless it has just heard that very signal."""
         if self._save_signal is not None and self._save_signal != name:
-            self._tell({"type": "signal", "signal": self._save_signal})
+            self._send(self._save_signal)
 
     async def pass_on(self, name: str) -> None:
         """Wait for the agent's word, then act in Slurm's place if there is none."""
         came = time.monotonic()
         await asyncio.sleep(_ECHO_S)
         if self._heard.get(name, -1.0) < came - _ECHO_S:
-            self._tell({"type": "signal", "signal": name})
+            self._send(name)
 
     async def ended(self, event: RankExited) -> None:
         """Whether it has done its work, or ended since the job has to, is for Slurm to say."""

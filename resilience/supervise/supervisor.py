@@ -158,7 +158,7 @@ class Supervisor:
             lambda: self._state.generation,
             self._can_save,
         )
-        self._script = Script(config, self._reasons, self._ranks.tell, self._events.put_nowait)
+        self._script = Script(config, self._reasons, self._ranks.signal, self._events.put_nowait)
         self._is_script = config.program == "script"
 
     async def run(self) -> int:

@@ -46,6 +46,14 @@ class Job:
         (root,) = (folder / ".relight" / "runs").iterdir()
         self.run = RunFolder(root)
 
+    def relight(self, *words: str) -> str:
+        (self._folder / "fake" / "squeue.out").write_text("42|RUNNING|None\n")
+        call = [str(RELIGHT), *words]
+        done = subprocess.run(
+            call, env=self._env, check=True, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        return done.stdout
+
     def end_in(self, seconds: float) -> None:
         """Let the time limit be near."""
         job = (SLURM / "22.05" / "scontrol-show-job-running.txt").read_text()
@@ -166,3 +174,28 @@ def test_a_script_is_told_to_save_before_its_time_limit(job: Callable[[str], Job
     (this.run.root.parents[2] / "enough").touch()
     assert process.wait(PATIENCE_S) == 75, "it has ended since the job has to: it comes back"
     assert this.output().count("told") == 1
+
+
+ENDS_AFTER_A_SAVE = """\
+#RELIGHT checkpoint.signal: USR1
+#RELIGHT resume: echo goes on
+trap 'exit 75' USR1
+echo ready
+until false; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize("told_by", ["relight", "Slurm"])
+def test_a_script_that_saves_and_ends_with_75_when_told_to_goes_on_in_the_same_allocation(
+    job: Callable[[str], Job], told_by: str
+) -> None:
+    this = job(ENDS_AFTER_A_SAVE)
+    this.end_in(3600)
+    process = this.start()
+    this.until("ready")
+    if told_by == "relight":
+        assert "was sent SIGUSR1" in this.relight("checkpoint", this.run.root.name)
+    else:
+        process.send_signal(signal.SIGUSR1)
+    assert process.wait(PATIENCE_S) == 0
+    assert this.output() == "ready\ngoes on\n"

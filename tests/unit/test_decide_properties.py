@@ -48,6 +48,7 @@ from relight.resilience.decide.events import (
     Superseded,
     TierFailed,
     TierRead,
+    ToldToSave,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -120,6 +121,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         since=st.integers(0, 9),
         detail=st.just("x"),
     ),
+    st.builds(ToldToSave, generation=generations, signal=st.just("SIGUSR1")),
     st.builds(RanksLingered, generation=generations, ranks=st.just((0,)), detail=st.just("x")),
     st.builds(
         SaveFailed,

@@ -14,6 +14,7 @@ from relight.resilience.decide.actions import (
     Outcome,
     ProbeNodes,
     RequestAllocation,
+    StartRanks,
     StopRanks,
 )
 from relight.resilience.decide.causes import StopCause
@@ -25,6 +26,7 @@ from relight.resilience.decide.events import (
     RanksStarted,
     RanksStopped,
     StopRequested,
+    ToldToSave,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
@@ -93,7 +95,49 @@ def test_a_script_that_may_fail_is_run_again_in_place() -> None:
     patient = replace(POLICY, failures=1)
     probed = NodesProbed(answered=("n1", "n2"), silent={})
     (start,) = tell(ended(3), RanksStopped(generation=1), probed, policy=patient)
-    assert type(start).__name__ == "StartRanks"
+    assert isinstance(start, StartRanks)
+
+
+TOLD = ToldToSave(generation=1, signal="SIGUSR1")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_program_that_ends_with_75_once_it_was_told_to_save_starts_again_here(
+    script: bool,
+) -> None:
+    """It costs nothing: ``failures`` is 0."""
+    policy = replace(POLICY, script=script)
+    (stop,) = tell(TOLD, ended(75), policy=policy)
+    assert isinstance(stop, StopRanks)
+    assert stop.patience_s == policy.others_save_s, "other ranks still save"
+    (start,) = tell(TOLD, ended(75), RanksStopped(generation=1), policy=policy)
+    assert isinstance(start, StartRanks)
+    assert "was told to save, and ended with 75" in start.reason
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        (ended(75),),
+        (replace(TOLD, generation=2), ended(75)),
+        (TOLD, ended(3)),
+        (TOLD, ended(75), RanksStopped(generation=1), replace(ended(75), generation=2)),
+    ],
+    ids=["never told", "told too late", "another code", "only once"],
+)
+def test_any_other_end_is_a_failure(story: tuple[Event, ...]) -> None:
+    last = story[-1]
+    assert isinstance(last, RankExited)
+    probed = NodesProbed(answered=("n1", "n2"), silent={})
+    (finish,) = tell(*story, RanksStopped(generation=last.generation), probed)
+    assert isinstance(finish, Finish)
+    assert finish.outcome is Outcome.FAILED
+
+
+def test_a_program_that_was_told_to_save_and_goes_on_is_done_at_its_end() -> None:
+    (finish,) = tell(TOLD, ended(0))
+    assert isinstance(finish, Finish)
+    assert finish.outcome is Outcome.COMPLETED
 
 
 SAVES_ITSELF = replace(POLICY, script=False, nodes=1, saves_itself=True)
