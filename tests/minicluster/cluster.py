@@ -106,6 +106,7 @@ def _write_files(settings: Settings, layout: Layout) -> None:
     if settings.release:
         layout.programs.symlink_to(layout.release(settings.release))
         plugins = release.plugins(settings.release, layout)
+    if settings.is_new:
         (layout.etc / "cgroup.conf").write_text(render_cgroup_conf())
     layout.slurm_conf.write_text(render_slurm_conf(settings, layout, plugins))
     (layout.etc / "gres.conf").write_text(render_gres_conf(settings, layout))

@@ -36,6 +36,11 @@ class Settings:
     share: tuple[str, ...] = ()
 
     @property
+    def is_new(self) -> bool:
+        """Whether its Slurm is newer than that of Debian 12 (22.05)."""
+        return self.release in ("trixie", "sid")
+
+    @property
     def node_names(self) -> list[str]:
         return [node_name(index) for index in range(1, self.nodes + 1)]
 
@@ -188,7 +193,8 @@ def render_slurm_conf(settings: Settings, layout: Layout, plugins: Path | None =
     ]
     if settings.send_user_signal:
         new = "PreemptParameters=send_user_signal"  # since 23.02
-        lines.append(new if settings.release else "SlurmctldParameters=preempt_send_user_signal")
+        old = "SlurmctldParameters=preempt_send_user_signal"
+        lines.append(new if settings.is_new else old)
     if plugins is not None:
         lines.append(f"PluginDir={plugins}")
     if settings.accounting:

@@ -13,9 +13,14 @@ from pathlib import Path
 from .config import Layout
 from .system import ClusterError, call
 
-RELEASES = ("trixie",)
 _TOOLS = ("debootstrap", "patchelf")
-_PACKAGES = "slurm-wlm,slurmdbd,slurm-wlm-mysql-plugin"
+_OLD_PACKAGES = "slurm-wlm,slurmdbd"
+_PACKAGES = f"{_OLD_PACKAGES},slurm-wlm-mysql-plugin"
+RELEASES = {
+    "bullseye": _OLD_PACKAGES,  # Slurm 20.11
+    "trixie": _PACKAGES,  # 24.11
+    "sid": _PACKAGES,  # the newest: 26.05 in November 2026
+}
 _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
     *("sinfo", "squeue", "srun", "sstat"),
@@ -47,7 +52,7 @@ def _unpack(release: str, layout: Layout) -> None:
         shutil.rmtree(fresh)
     root = fresh / "root"
     call(
-        ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", release, str(root)],
+        ["debootstrap", "--variant=minbase", f"--include={RELEASES[release]}", release, str(root)],
         timeout=1800,
     )
     (root / "var/cache/apt/archives").rename(fresh / "archives")

@@ -45,11 +45,11 @@ def test_a_long_notice_is_no_news_unless_a_save_took_longer() -> None:
 
 
 def test_a_job_that_its_partition_is_too_small_for() -> None:
-    assert size_warning(SITE, Resources(nodes=5, spares=1)) is None
-    assert size_warning(SITE, Resources(nodes=NodeRange(min=6, max=99))) is None
+    assert size_warning(SITE, Resources(nodes=2, spares=1)) is None
+    assert size_warning(SITE, Resources(nodes=NodeRange(min=3, max=99))) is None
     warning = size_warning(SITE, Resources(nodes=99, spares=1))
     assert warning is not None
-    assert "needs 100 nodes, 1 of them spare, and partition low has 6 in all" in warning
+    assert "needs 100 nodes, 1 of them spare, and partition low has 3 in all" in warning
 
 
 def test_the_longest_save_of_the_newest_run_that_saved(

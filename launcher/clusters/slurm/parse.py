@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 from relight.resilience.supervise.cluster import NodeCondition
 
 from .hostlist import expand_nodes
+
+_log: Final = logging.getLogger(__name__)
 
 
 class JobState(StrEnum):
@@ -50,6 +54,14 @@ _LIVE: Final = frozenset(
 # Flags that Slurm prints in place of the base state while they last (22.05: SIGNALING at the start
 # of a preemption's grace, RESIZING after the loss of a node under --no-kill).
 _FLAGS_OF_RUNNING: Final = frozenset({"SIGNALING", "RESIZING", "STOPPED"})
+# Of squeue(1), and nothing that we need to tell apart from a state that is not known.
+_OTHERS: Final = frozenset(
+    {
+        *("BOOT_FAIL", "DEADLINE", "EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL"),
+        *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "REVOKED", "SPECIAL_EXIT"),
+        *("STAGE_OUT", "UPDATE_DB"),
+    }
+)
 _DOWN: Final = frozenset({"down", "fail", "failing", "error"})
 _UP: Final = frozenset(
     {"idle", "alloc", "allocated", "mixed", "completing", "draining", "drained", "reserved"}
@@ -91,13 +103,14 @@ class QueuedJob:
 def parse_job(text: str) -> JobFacts | None:
     """The job in the output of ``scontrol --oneliner show job``; None when it is not one job.
 
-    Only fields whose values Slurm makes are read: Comment, JobName and Command are user text that
-    may hold spaces and ``=``, so the first occurrence after a space counts, and JobName is cut out.
+    Only fields whose values Slurm makes are read. JobName and what begins with Command (SubmitLine
+    of 25.05 and later, Comment) are user text that may hold spaces and ``=``: they are cut out.
     """
     text = re.sub(r" JobName=.*? UserId=", " UserId=", text, count=1)
     job_id = _field(text, "JobId")
     if job_id is None or (text.count("JobId=") > 1 and "ArrayJobId=" not in text):
         return None
+    text = text.partition(" Command=")[0]
     return JobFacts(
         job_id=job_id,
         state=job_state(_field(text, "JobState")),
@@ -207,7 +220,15 @@ def job_state(text: str | None) -> JobState:
     try:
         return JobState(words[0])
     except ValueError:
+        if words[0] not in _OTHERS:
+            _warn_of(words[0])
         return JobState.UNKNOWN
+
+
+@cache
+def _warn_of(word: str) -> None:
+    """Once for each word: a list of jobs may be full of it."""
+    _log.warning("Slurm says %r of a job, which relight does not know: it counts as UNKNOWN", word)
 
 
 def _field(text: str, name: str) -> str | None:
