@@ -63,7 +63,7 @@ def _fit_nodes(state: State, after: State, actions: tuple[Action, ...], policy: 
         if isinstance(order, StartRanks):
             assert not set(order.nodes) & set(after.excluded_nodes)
             assert set(order.nodes) <= set(after.nodes)
-            assert 1 <= len(order.nodes) <= policy.nodes
+            assert 1 <= len(order.nodes) <= policy.within(after.nodes).nodes
             assert order.generation == after.generation
             same_attempt = state.attempt == after.attempt
             assert not same_attempt or order.generation == state.generation + 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..exit_codes import EXIT_FAILED
 from .causes import FaultCause
 from .events import LossNotFinite, RankExited, RankLost, SaveFailed
 from .rules import Blame, Budget, Rule, first_match
@@ -55,6 +57,7 @@ class Fault:
     blame: Blame = Blame.NONE
     budget: Budget = Budget.COUNTED
     advice: str = ""
+    exit_code: int = EXIT_FAILED  # of the job, when it is the end of the run
     line: str = ""  # what ranks that fail alike have in common; numbers do not count
 
     @property
@@ -99,6 +102,16 @@ def fault_of_exit(event: RankExited, rules: Sequence[Rule]) -> Fault:
         advice=rule.advice,
         line=plain(match.line or ""),
     )
+
+
+def fault_of_script(event: RankExited, rules: Sequence[Rule]) -> Fault:
+    """As of a rank; the job ends with the script's exit code, since others may depend on it.
+
+    As a shell would say it: 128 and the signal's number for a script that was killed.
+    """
+    killed_by = signal.Signals[event.signal] if event.signal is not None else None
+    code = event.code or EXIT_FAILED if killed_by is None else 128 + killed_by
+    return replace(fault_of_exit(event, rules), exit_code=code)
 
 
 def plain(line: str) -> str:

@@ -98,7 +98,8 @@ _UNDER_WAY: Final = (Phase.PREFLIGHT, *RANKS_ALIVE, Phase.PROBING, Phase.WAITING
 
 def step(state: State, event: Event, policy: Policy, now: float) -> Decision:
     """The next state and the orders that follow from ``event``; after the end there are none."""
-    after, orders = _decide(state, event, policy, now)
+    nodes = event.nodes if isinstance(event, AttemptStarted) else state.nodes
+    after, orders = _decide(state, event, policy.within(nodes), now)
     if after is state:  # the event came too late, or too early
         return state, orders
     told = state.stop.cause if state.stop is not None else None

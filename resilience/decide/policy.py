@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .rules import Rule
@@ -50,6 +50,10 @@ class Policy:
     @property
     def least_nodes(self) -> int:
         return self.nodes if self.min_nodes is None else self.min_nodes
+
+    def within(self, nodes: tuple[str, ...]) -> Policy:
+        """The policy in an allocation: how many nodes a script has was for sbatch to say."""
+        return replace(self, nodes=len(nodes)) if self.script else self
 
     def ranks_on(self, nodes: int) -> int:
         """The number of ranks on so many nodes."""

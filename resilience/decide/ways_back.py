@@ -48,7 +48,8 @@ def come_back(state: State, policy: Policy, now: float) -> Decision:
         reason = f"{spent}; last: {_reasons(state)}{_advice(state)}"
         if budget is Budget.STOP:
             return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), reason)
-        return finish(state, Outcome.FAILED, EXIT_FAILED, cause_text(state), reason)
+        code = EXIT_FAILED if state.fault is None else state.fault.exit_code
+        return finish(state, Outcome.FAILED, code, cause_text(state), reason)
     stopped = out_of_budget(state, policy, now)
     if stopped is not None:
         return finish(state, Outcome.STOPPED, EXIT_STOP, cause_text(state), stopped)

@@ -15,6 +15,7 @@ from .classify import (
     fault_of_loss,
     fault_of_not_finite,
     fault_of_save,
+    fault_of_script,
     root,
     says_the_same,
 )
@@ -125,7 +126,7 @@ def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
     """It failed, and any node may be why; or the job has to stop, and the script has stopped."""
     if state.stop is not None or event.stopped:
         return state, ()
-    fault = fault_of_exit(event, policy.rules)
+    fault = fault_of_script(event, policy.rules)
     failed = replace(state, fault=fault, suspects=state.nodes, phase=Phase.STOPPING)
     return failed, (StopRanks(reason=fault.evidence),)
 

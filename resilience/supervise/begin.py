@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from dataclasses import replace
 
 from ..config import RunConfig
 from ..decide.actions import Finish
@@ -17,17 +16,14 @@ from .cluster import Allocation, Cluster
 from .journal import read_journals
 
 
-def begin(config: RunConfig, allocation: Allocation) -> RunConfig:
-    """Opens the log; the configuration with what only the allocation tells."""
+def open_log(config: RunConfig, allocation: Allocation) -> None:
+    """What the supervisor says of itself goes there."""
     logging.basicConfig(
         handlers=[_log_handler(config, allocation)],
         level=logging.INFO,
         format="%(asctime)s relight: %(message)s",
         datefmt="%H:%M:%S",
     )
-    if config.program == "script":  # how many nodes it has was for sbatch to say
-        return replace(config, nodes=len(allocation.nodes))
-    return config
 
 
 def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:

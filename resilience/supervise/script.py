@@ -11,11 +11,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from ..config import RunConfig
-from ..decide.actions import Action, Finish, Outcome
 from ..decide.events import Event, RankExited
 from ..environ import initial_environment
 from ..messages import PASSED_ON, Message
@@ -74,7 +72,6 @@ class Script:
         self._send = send
         self._report = report
         self._heard: dict[str, float] = {}
-        self._code = 0
 
     def heard_by_agent(self, name: str) -> None:
         self._heard[name] = time.monotonic()
@@ -94,19 +91,5 @@ class Script:
     async def ended(self, event: RankExited) -> None:
         """Whether it has done its work, or ended since the job has to, is for Slurm to say."""
         if not event.stopped:
-            self._code = _exit_code(event)
             await self._reasons.ask_after_end()
         self._report(event)
-
-    def with_code(self, action: Action) -> Action:
-        """A job ends with the exit code of its batch script: others may depend on it."""
-        if isinstance(action, Finish) and action.outcome is Outcome.FAILED and self._code:
-            return replace(action, exit_code=self._code)
-        return action
-
-
-def _exit_code(event: RankExited) -> int:
-    """As a shell would say it: 128 and the signal's number for a script that was killed."""
-    if event.signal is not None:
-        return 128 + signal.Signals[event.signal]
-    return event.code or 0

@@ -35,7 +35,7 @@ from ..decide.state import Phase, State
 from ..messages import Message, number
 from ..run_folder import RunFolder
 from . import ear
-from .begin import allow_many_connections, begin, decided_before, policy_of
+from .begin import allow_many_connections, decided_before, open_log, policy_of
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
 from .drill import Drill
@@ -71,7 +71,7 @@ def supervise(config: RunConfig, cluster: Cluster, *, life: int = 1) -> int:
     ``life`` counts the supervisors of this attempt: one after the first goes on from the journal of
     the one before, which must have ended.
     """
-    config = begin(config, cluster.allocation())
+    open_log(config, cluster.allocation())
     ended = read_verdict(RunFolder(config.run_dir))
     if ended is not None:
         _log.info("the run has ended before (%s): nothing to do", ended.state)
@@ -218,7 +218,6 @@ class Supervisor:
         orders: list[Action] = []
         for event in events:
             self._state, actions = step(self._state, event, self._policy, now)
-            actions = tuple(map(self._script.with_code, actions))
             entries.append(self._entry("event", event, now))
             entries += [self._entry("action", action, now) for action in actions]
             orders += actions

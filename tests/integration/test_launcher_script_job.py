@@ -27,6 +27,7 @@ class Job:
     """A submitted script, and the life of its batch script here."""
 
     def __init__(self, folder: Path, script: str) -> None:
+        self.nodes = "n1"
         self._folder = folder
         fake = folder / "fake"
         fake.mkdir()
@@ -63,7 +64,7 @@ class Job:
 
     def start(self, restarts: int = 0) -> subprocess.Popen[bytes]:
         """As slurmd does, with the job's environment and output file."""
-        job = {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1"}
+        job = {"SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": self.nodes, "SLURMD_NODENAME": "n1"}
         if restarts:
             job["SLURM_RESTART_COUNT"] = str(restarts)
         with (self._folder / "out").open("ab") as output:
@@ -112,6 +113,14 @@ def test_the_exit_code_is_that_of_the_script(job: Callable[[str], Job]) -> None:
     names = [record.name for record in read_journals(this.run.journals)]
     assert "ProbeNodes" in names, "before the script is blamed"
     assert names.count("RanksStarted") == 1
+    assert "every decision is the same again" in this.relight("replay", this.run.root.name)
+
+
+def test_a_script_on_two_nodes_decides_the_same_again(job: Callable[[str], Job]) -> None:
+    this = job("true\n")
+    this.nodes = "n[1-2]"
+    assert this.start().wait(PATIENCE_S) == 0
+    assert "every decision is the same again" in this.relight("replay", this.run.root.name)
 
 
 def test_a_signal_reaches_the_script_once_and_stops_nothing(job: Callable[[str], Job]) -> None:

@@ -65,11 +65,27 @@ def test_after_a_failure_all_nodes_are_asked() -> None:
     assert probe.nodes == ("n1", "n2")
 
 
-def test_when_all_nodes_answer_the_script_has_failed_and_is_not_run_again() -> None:
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(ended(3), 3), (RankExited(generation=1, rank=0, node="n1", signal="SIGKILL"), 137)],
+)
+def test_when_all_nodes_answer_the_script_has_failed_and_its_code_is_that_of_the_job(
+    end: RankExited, code: int
+) -> None:
     probed = NodesProbed(answered=("n1", "n2"), silent={})
-    (finish,) = tell(ended(3), RanksStopped(generation=1), probed)
+    (finish,) = tell(end, RanksStopped(generation=1), probed)
     assert isinstance(finish, Finish)
-    assert finish.outcome is Outcome.FAILED
+    assert (finish.outcome, finish.exit_code) == (Outcome.FAILED, code)
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n1", "n2", "n3")])
+def test_a_script_has_the_nodes_that_sbatch_gave_it(nodes: tuple[str, ...]) -> None:
+    """Another attempt may have more of them: what was asked for is 2 to 3."""
+    state, _ = step(State(), BEGIN[0], POLICY, 100.0)
+    again = AttemptStarted(attempt="7.1", job_id="7", restart_count=1, nodes=nodes, batch_node="n1")
+    _, (start,) = step(state, again, replace(POLICY, nodes=1), 200.0)
+    assert isinstance(start, StartRanks)
+    assert start.nodes == nodes
 
 
 def test_when_a_node_is_silent_the_script_goes_on_without_it() -> None:
