@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relight.errors import RelightError, UsageError
+from relight.resilience.decide.actions import Outcome
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.requests import (
     OWN_SAVE_LIMIT_S,
@@ -22,7 +23,7 @@ from relight.resilience.supervise.requests import (
     withdraw_request,
     write_request,
 )
-from relight.resilience.supervise.standing import read_verdict
+from relight.resilience.supervise.standing import Verdict, read_verdict
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import JobState, QueuedJob
@@ -264,10 +265,21 @@ def _not_ended(run: StoredRun) -> None:
     refuse_sweep(run)
     verdict = read_verdict(run.folder)
     if verdict is not None:
-        raise UsageError(
-            f"run {run.run_id} has ended ({verdict.state}); a new one that is given "
-            f"checkpoint.directory {run.plan.config.checkpoint.directory} goes on from its state"
+        raise UsageError(f"run {run.run_id} has ended ({verdict.state}); {_way_on(run, verdict)}")
+
+
+def _way_on(run: StoredRun, verdict: Verdict) -> str:
+    """How a person goes on after the end."""
+    config = run.plan.config
+    if config.program == "script":
+        return (
+            "what it saved is where its script put it: a new job of a script that looks there, as "
+            "by RELIGHT_CHECKPOINT_DIR for programs with relight.join, goes on from it"
         )
+    if run.plan.cluster == "local" and verdict.state != Outcome.COMPLETED:
+        return f"`relight run --resume {run.run_id}` goes on"
+    directory = config.checkpoint.directory
+    return f"a new one that is given checkpoint.directory {directory} goes on from its state"
 
 
 def _until(condition: Callable[[], bool], limit_s: float, tick_s: float) -> bool:

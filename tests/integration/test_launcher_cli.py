@@ -157,6 +157,11 @@ def test_submit(relight: Relight, tmp_path: Path, home: Path, fake: Path) -> Non
     assert sent.read_text() == (run_dir / "job.sh").read_text()
 
 
+def end(run_dir: Path, state: str) -> None:
+    verdict = {"state": state, "exit_code": 1, "cause": "", "reason": "", "tail": [], "time": 0}
+    (run_dir / "verdict.json").write_text(json.dumps(verdict))
+
+
 def test_a_lost_answer_of_sbatch_is_looked_up(relight: Relight, tmp_path: Path, fake: Path) -> None:
     (fake / "sbatch.err").write_text("sbatch: error: Socket timed out on send/recv operation")
     (fake / "sbatch.rc").write_text("1")
@@ -226,15 +231,7 @@ def test_cancel_after_the_verdict_ends_what_is_left(
 ) -> None:
     (fake / "sbatch.out").write_text("Submitted batch job 42\n")
     answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
-    verdict = {
-        "state": "STOPPED",
-        "exit_code": 93,
-        "cause": "",
-        "reason": "",
-        "tail": [],
-        "time": 0,
-    }
-    (Path(answer["run_dir"]) / "verdict.json").write_text(json.dumps(verdict))
+    end(Path(answer["run_dir"]), "STOPPED")
     (fake / "squeue.1.out").write_text("43|PENDING|Dependency\n")
     (fake / "squeue.2.out").write_text("")
     result = relight("cancel", answer["run_id"], "--json")
@@ -287,6 +284,12 @@ def test_hold_of_a_script_says_what_the_queue_says(
     assert (fake / "squeue.count").read_text().strip() == "3"
     nothing = relight("hold", "42")
     assert (nothing.returncode, "nothing to hold" in nothing.stderr) == (1, True)
+    (folder,) = (tmp_path / "home" / "runs").iterdir()
+    end(folder, "FAILED")
+    for words, told in (("hold", "where its script put it"), ("ckpt ls", "name that folder")):
+        refused = relight(*words.split(), "42")
+        assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
+        assert "checkpoint.directory" not in refused.stderr, "a script cannot be given it"
 
 
 def test_restart_ends_the_wait_of_a_requeued_job(
@@ -320,8 +323,7 @@ def test_a_run_that_waits_for_another(relight: Relight, tmp_path: Path, fake: Pa
     assert "#SBATCH --dependency=afterok:7,afterany:42\n" in (folder / "job.sh").read_text()
     assert json.loads((folder / "plan.json").read_text())["run"]["after"] == [first["run_dir"]]
     assert (Path(first["run_dir"]) / "dependents" / "50").exists()
-    verdict = {"state": "FAILED", "exit_code": 1, "cause": "", "reason": "", "tail": [], "time": 0}
-    (Path(first["run_dir"]) / "verdict.json").write_text(json.dumps(verdict))
+    end(Path(first["run_dir"]), "FAILED")
     refused = relight("submit", spec(tmp_path), "--set", after)
     assert (refused.returncode, "has ended as FAILED" in refused.stderr) == (2, True)
     refused = relight("submit", spec(tmp_path), "--set", "after=nothing")

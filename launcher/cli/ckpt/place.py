@@ -30,12 +30,18 @@ def checkpoint_directory(place: str) -> Path:
     """The checkpoints of a run, or a directory that holds some itself.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is neither, or a batch script, which says itself where its programs save.
     """
     path = Path(place)
     if path.is_dir() and not (path / "plan.json").exists():
         return path
-    directory = find_run(place).plan.config.checkpoint.directory
+    config = find_run(place).plan.config
+    if config.program == "script":
+        raise UsageError(
+            f"{place} is a batch script, which says itself where its programs save: "
+            "name that folder (RELIGHT_CHECKPOINT_DIR of programs with relight.join)"
+        )
+    directory = config.checkpoint.directory
     if not directory.is_dir():
         raise UsageError(f"{directory} is not there: the run has saved nothing yet")
     return directory
