@@ -36,7 +36,7 @@ def _attempt_started(data: Data) -> str:
 
 
 def _preflight_finished(data: Data) -> str:
-    bad, fault = _items(data.get("bad")), data.get("job_fault")
+    bad, fault = _items(data.get("bad")), data.get("job_fault") or data.get("outage")
     text = fault or (f"not fit: {bad}" if bad else "all nodes are fit")
     return f"preflight: {text}{_warnings(data)}"
 

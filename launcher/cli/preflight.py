@@ -110,16 +110,16 @@ def _nodes_of(run: str, active: bool, as_json: bool) -> None:
             if not as_json:
                 click.echo(_line(report))
     judgement = judge(compare(reports), looking.config.health.on_unknown)
+    fault = judgement.job_fault or judgement.outage
     if as_json:
-        answer = {"bad": judgement.bad, "job_fault": judgement.job_fault}
+        answer = {"bad": judgement.bad, "job_fault": fault}
         nodes = {node: report and report.to_json() for node, report in reports.items()}
         click.echo(json.dumps({**answer, "warnings": judgement.warnings, "nodes": nodes}))
     else:
-        fault = judgement.job_fault
         click.echo("\n".join([*([f"FAIL_JOB {fault}"] if fault else []), *judgement.warnings]))
         for node, evidence in judgement.bad.items():
             click.echo(f"FAIL_NODE {node}: {evidence}")
-    failed = bool(judgement.bad or judgement.job_fault)
+    failed = bool(judgement.bad or fault)
     click.get_current_context().exit(EXIT_FAILED if failed else 0)
 
 

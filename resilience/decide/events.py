@@ -30,13 +30,15 @@ class AttemptStarted:
 class PreflightFinished:
     """The checks of all nodes are in. ``bad`` maps a node to the evidence against it.
 
-    ``silent`` nodes have sent no report.
+    ``silent`` nodes have sent no report. ``outage``: the file system of the checkpoints is away on
+    all of them, by their own word.
     """
 
     bad: Mapping[str, str]
     job_fault: str | None = None
     warnings: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()
+    outage: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,6 +237,10 @@ def _preflight_finished(
     if event.job_fault is not None:
         reason = f"preflight: {event.job_fault}"
         return finish(state, Outcome.FAILED, EXIT_FAILED, PREFLIGHT, reason)
+    if event.outage is not None:
+        reason = f"no other node cures it: {event.outage}"
+        wait = AwaitStorage(limit_s=policy.outage_s, reason=reason)
+        return replace(state, phase=Phase.WAITING), (wait,)
     state, excluded = exclude(state, event.bad, PREFLIGHT)
     if excluded:
         state = charge(state, Budget.NODE)
@@ -312,7 +316,13 @@ def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) 
 def _storage_answered(state: State, policy: Policy, now: float) -> Decision:
     if state.phase is not Phase.WAITING:
         return state, ()
-    return come_back(state, policy, now)
+    if state.fault is not None:
+        return come_back(state, policy, now)
+    state = charge(state, Budget.FREE)  # the preflight met it; not for ever
+    if spent := out_of_budget(state, policy, now):
+        return finish(state, Outcome.STOPPED, EXIT_STOP, PREFLIGHT, spent)
+    order = RunPreflight(nodes=state.healthy, reason="the file system answers again")
+    return replace(state, phase=Phase.PREFLIGHT), (order,)
 
 
 def _storage_silent(state: State, event: StorageSilent, policy: Policy, now: float) -> Decision:

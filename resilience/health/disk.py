@@ -20,9 +20,7 @@ PROBE_BYTES = MIB
 
 _NODE_ERRORS = frozenset(
     {
-        *(errno.ENOSPC, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV),
-        *(errno.ENXIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ESHUTDOWN),
-        *(errno.EUCLEAN, errno.EREMOTEIO),
+        *(errno.ENOSPC, errno.EROFS, errno.EUCLEAN),
     }
 )
 _JOB_ERRORS = frozenset(
@@ -31,6 +29,14 @@ _JOB_ERRORS = frozenset(
         *(errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR),
     }
 )
+# Its server is away: no other node helps when all meet it, and it may come back.
+_AWAY = frozenset(
+    {
+        *(errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, errno.ENXIO, errno.ETIMEDOUT),
+        *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ESHUTDOWN, errno.EREMOTEIO),
+    }
+)
+AWAY_UNIT = "errno of a server that is away"
 _NOT_MOUNTED = frozenset({errno.EACCES, errno.EPERM})
 
 
@@ -57,6 +63,8 @@ def check_disk(candidate: Candidate) -> Finding:
 def judge_error(error: OSError, what: str) -> Finding:
     """Whom an error of the filesystem speaks against."""
     evidence = f"{what}: {error.strerror} (errno {error.errno})"
+    if error.errno in _AWAY:
+        return Finding(Outcome.FAIL_NODE, evidence, float(error.errno), AWAY_UNIT)
     if error.errno in _NODE_ERRORS:
         return Finding(Outcome.FAIL_NODE, evidence)
     if error.errno in _JOB_ERRORS:

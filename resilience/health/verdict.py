@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..config import OnUnknown
+from .disk import AWAY_UNIT
 from .result import NodeReport, Outcome
 
 ANSWERS = "answers"  # the check that a report passes by being there
@@ -25,6 +26,7 @@ Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
 class Judgement:
     """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps.
 
+    ``outage``: the checkpoints' filesystem is away on all of several nodes, and may come back.
     ``silent`` are nodes that have sent no report, and are not bad for that alone.
     """
 
@@ -32,6 +34,7 @@ class Judgement:
     job_fault: str | None
     warnings: tuple[str, ...]
     silent: tuple[str, ...] = ()
+    outage: str | None = None
 
 
 def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Judgement:
@@ -48,9 +51,13 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
             accused[check] = failing
             del job[check]
     shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
-    faults = _lines(job, "")
+    faults, outage = _lines(job, ""), None
     if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
-        faults += _lines({"disk": accused["disk"]}, "")
+        (line,) = _lines({"disk": accused["disk"]}, "")
+        if _away(reports):
+            outage = line
+        else:
+            faults.append(line)
     bad = _bad({check: nodes for check, nodes in accused.items() if check not in shared})
     return Judgement(
         bad=bad,
@@ -61,7 +68,20 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
             *_lines(_without(found[Outcome.UNKNOWN], accused), "unclear: "),
         ),
         silent=tuple(node for node in reports if reports[node] is None and node not in bad),
+        outage=outage,
     )
+
+
+def _away(reports: Mapping[str, NodeReport | None]) -> bool:
+    """Whether no node says more of the checkpoints' filesystem than that its server is away."""
+    units = [
+        result.unit
+        for report in reports.values()
+        if report is not None
+        for result in report.results
+        if result.check == "disk"
+    ]
+    return set(units) == {AWAY_UNIT}
 
 
 def unclear_nodes(reports: Mapping[str, NodeReport | None]) -> tuple[str, ...]:

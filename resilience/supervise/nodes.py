@@ -59,6 +59,7 @@ async def run_preflight(
         job_fault=judgement.job_fault,
         warnings=judgement.warnings,
         silent=judgement.silent,
+        outage=judgement.outage,
     )
 
 

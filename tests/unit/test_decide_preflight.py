@@ -9,6 +9,7 @@ from promises import step
 
 from relight.resilience.decide.actions import (
     Action,
+    AwaitStorage,
     ExcludeNode,
     Finish,
     Outcome,
@@ -22,9 +23,11 @@ from relight.resilience.decide.events import (
     Event,
     NodesRejected,
     PreflightFinished,
+    StorageAnswered,
+    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
-from relight.resilience.decide.state import State
+from relight.resilience.decide.state import Phase, State
 
 POLICY = Policy(nodes=1, tasks_per_node=1)
 FULL = "disk: 1 MiB free"
@@ -142,3 +145,36 @@ def test_a_long_list_of_nodes_is_told_by_its_end() -> None:
     assert end.reason.endswith(
         "last: n8: check8: bad; n9: check9: bad; n10: check10: bad; and 8 more"
     )
+
+
+AWAY = PreflightFinished(bad={}, outage="disk: Stale file handle (n1, n2)")
+BACK = StorageAnswered(waited_s=40.0)
+TWO = Policy(nodes=2, tasks_per_node=1, outage_s=60.0, no_progress=3)
+
+
+def test_a_file_system_that_is_away_on_all_nodes_is_waited_for() -> None:
+    state, (order,) = tell([given(1, "n1", "n2"), AWAY], TWO)
+    assert isinstance(order, AwaitStorage)
+    assert (order.limit_s, "Stale" in order.reason, state.phase) == (60.0, True, Phase.WAITING)
+    _, (again,) = step(state, BACK, TWO, 0.0)
+    assert isinstance(again, RunPreflight)
+    assert again.nodes == ("n1", "n2")
+    _, (start,) = tell([given(1, "n1", "n2"), AWAY, BACK, PreflightFinished(bad={})], TWO)
+    assert isinstance(start, StartRanks)
+
+
+def test_one_that_the_supervisor_reaches_and_nodes_do_not_is_no_endless_wait() -> None:
+    rounds: list[Event] = [AWAY, BACK] * 4
+    _, (end,) = tell([given(1, "n1", "n2"), *rounds], TWO)
+    assert isinstance(end, Finish)
+    assert (end.outcome, "4 restarts and no newer checkpoint" in end.reason) == (
+        Outcome.STOPPED,
+        True,
+    )
+
+
+def test_one_that_stays_away_gives_the_nodes_back() -> None:
+    silent = StorageSilent(waited_s=61.0, detail="no answer in 10 s")
+    _, (order,) = tell([given(1, "n1", "n2"), AWAY, silent], TWO)
+    assert isinstance(order, RequestAllocation)
+    assert "61 s" in order.reason

@@ -83,6 +83,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         bad=evidence,
         job_fault=st.just(None),
         silent=st.sampled_from([(), ("n2",)]),
+        outage=st.sampled_from([None, None, "away"]),
     ),
     st.builds(RanksStarted, generation=generations, nodes=st.just(NODES), world_size=st.just(2)),
     st.builds(StartFailed, generation=generations, missing=st.just(("n1",)), detail=st.just("x")),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from relight.resilience.health.disk import AWAY_UNIT
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.health.verdict import ANSWERS, NO_REPORT, judge, unclear_nodes
 from relight.resilience.ledger.faults import Fault
@@ -79,6 +81,25 @@ def test_a_disk_that_fails_everywhere_is_a_fault_of_the_job() -> None:
     judgement = judge(reports(3, n0=fail, n1=fail, n2=fail), "warn")
     assert judgement.bad == {}
     assert judgement.job_fault == "disk: disk of n0 (n0, n1, n2)"
+
+
+def test_a_server_that_is_away_from_all_is_waited_for() -> None:
+    fail = {"disk": Outcome.FAIL_NODE}
+    seen = reports(3, n0=fail, n1=fail, n2=fail)
+
+    def away(unit: str | None, *nodes: str) -> dict[str, NodeReport | None]:
+        return {
+            name: of and replace(of, results=tuple(replace(r, unit=unit) for r in of.results))
+            if name in nodes
+            else of
+            for name, of in seen.items()
+        }
+
+    judgement = judge(away(AWAY_UNIT, "n0", "n1", "n2"), "warn")
+    assert (judgement.bad, judgement.job_fault) == ({}, None)
+    assert judgement.outage == "disk: disk of n0 (n0, n1, n2)"
+    mixed = judge(away(AWAY_UNIT, "n0", "n1"), "warn")
+    assert (mixed.outage, mixed.job_fault) == (None, "disk: disk of n0 (n0, n1, n2)")
 
 
 def test_a_disk_that_nobody_could_check_is_no_fault_of_the_job() -> None:

@@ -142,6 +142,7 @@ def test_history_of_a_run_that_has_not_begun() -> None:
         ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
         ("PreflightFinished", {"bad": {"n2": "disk"}}, "preflight: not fit: n2 (disk)"),
         ("PreflightFinished", {"job_fault": "all"}, "preflight: all"),
+        ("PreflightFinished", {"outage": "away"}, "preflight: away"),
         (
             "PreflightFinished",
             {"bad": {}, "warnings": ["gpu: n1 is warm", "unclear: disk"]},
