@@ -29,6 +29,9 @@ supervisor → agent
     ``rank``       body: to be relayed to the program
     ``quit``       keep: end, after the program has ended; if ``keep``, leave what is in the tier
 
+agent → program
+    ``copied``     what the program has saved in the tier is in the directory, or will not be
+
 agent → supervisor, as the body of a ``rank``, for a program that is watched
     ``active``     output_s, idle_s: seconds since it has last written, and used a CPU
 

@@ -31,8 +31,8 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
     """Called after a commit, by whoever holds `epoch`; `live` is the incarnation now running.
 
     The newest valid checkpoint, damaged ones, everything newer than the newest valid one and what
-    `live` is writing are never touched. Safe to interrupt at any point and to call again.
-    Raises Fenced, OSError.
+    `live` may be writing, which is newer than its own newest checkpoint, are never touched. Safe to
+    interrupt at any point and to call again. Raises Fenced, OSError.
     """
     check_holding(directory, epoch)
     found = candidates(directory)
@@ -44,7 +44,13 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
     if newest is None:
         return Pruned((), ())
     rest = [one for one in found if one.step <= newest and one.step not in deleted]
-    leftovers = [path for one in rest for path in _leftovers(directory, one, live)]
+    own = (one.step for one in found if one.manifest and one.manifest.incarnation == live)
+    written = max(own, default=-1)  # its ranks save one step after the other
+    leftovers = [
+        path
+        for one in rest
+        for path in _leftovers(directory, one, live if one.step >= written else None)
+    ]
     for path in leftovers:
         _remove(path)
         with suppress(OSError):  # other incarnations may still be in there
@@ -106,12 +112,10 @@ def _delete_diffs(directory: Path, found: Iterable[Candidate]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _leftovers(directory: Path, candidate: Candidate, live: Incarnation) -> list[Path]:
+def _leftovers(directory: Path, candidate: Candidate, live: Incarnation | None) -> list[Path]:
     if candidate.condition == "damaged":
         return []
-    kept = {live}
-    if candidate.manifest is not None:
-        kept.add(candidate.manifest.incarnation)
+    kept = {live, candidate.manifest.incarnation if candidate.manifest is not None else None}
     return [
         incarnation_dir(directory, candidate.step, incarnation)
         for incarnation in incarnations(directory, candidate.step)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
@@ -56,9 +57,20 @@ def drop_foreign(folder: Path, manifest: Manifest | None, live: Incarnation) -> 
 def _shards(folder: Path, rank: int | None = None) -> Iterator[tuple[Path, int]]:
     """Shards with their sizes, of one rank or of all; others may be removing some meanwhile."""
     name = "shard-*.h5" if rank is None else f"shard-{rank:05d}.h5"
-    for path in sorted(folder.glob(f"*/*/{name}")):
-        with suppress(FileNotFoundError):
-            yield path, path.stat().st_size
+    for step in _inside(folder):
+        for writer in _inside(step):
+            for path in _inside(writer):
+                if fnmatch(path.name, name):
+                    with suppress(FileNotFoundError):
+                        yield path, path.stat().st_size
+
+
+def _inside(folder: Path) -> list[Path]:
+    # Not by glob: that of Python 3.11 raises when a folder goes while it is looked into.
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _remove(shard: Path) -> None:

@@ -17,6 +17,7 @@ from .actions import (
     ProbeNodes,
     RollBack,
     RunPreflight,
+    StopRanks,
 )
 from .blame import PREFLIGHT, judge, not_the_nodes, untested
 from .budgets import charge, charge_attempt, forgive
@@ -177,10 +178,17 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case AllocationRefused():
             return allocation_refused(state, event, policy, now)
         case Superseded():
-            outcome = Outcome.STOPPED if event.other_run else Outcome.INTERRUPTED
-            return finish(state, outcome, EXIT_STOP, "superseded", event.reason)
+            return _superseded(state, event)
         case _:
             assert_never(event)
+
+
+def _superseded(state: State, event: Superseded) -> Decision:
+    """Ranks that go on would only be in the way of those who have the directory now."""
+    outcome = Outcome.STOPPED if event.other_run else Outcome.INTERRUPTED
+    after, orders = finish(state, outcome, EXIT_STOP, "superseded", event.reason)
+    stop = (StopRanks(reason=event.reason),) if state.phase in RANKS_ALIVE else ()
+    return after, (*stop, *orders)
 
 
 # An attempt begins

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Final
 
 # A restart that waits for the save of a moment ago loses fewer steps than it takes; not for ever.
 SETTLE_LIMIT_S: Final = 300.0
+_LOOK_S: Final = 1.0
 
 
 class Draining:
@@ -54,12 +58,13 @@ class Draining:
             for past in [one for one in steps if one <= step]:
                 del steps[past]
 
-    async def settle(self, limit_s: float) -> None:
-        """Wait until no save is under way, but not for ever."""
-        try:
-            async with asyncio.timeout(min(limit_s, SETTLE_LIMIT_S)):
-                while self.under_way:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return
+    async def settle(self, left_s: Callable[[], float]) -> None:
+        """Wait until no save is under way, but not for ever: the end may come nearer meanwhile."""
+        give_up_at_s = time.monotonic() + SETTLE_LIMIT_S
+        while self.under_way:
+            limit_s = min(left_s(), give_up_at_s - time.monotonic(), _LOOK_S)
+            if limit_s <= 0:
+                return
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), limit_s)

@@ -26,7 +26,7 @@ from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 
 from ..config import RunConfig
-from ..decide.events import Event, SaveFailed, TierFailed, TierRead
+from ..decide.events import Event, SaveFailed, Superseded, TierFailed, TierRead
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .archiving import Archiving
@@ -82,6 +82,7 @@ class Saves:
         self._asks = 0
         self._last_save = 0.0
         self._pending = False
+        self._fenced = False
         self._metric_seen: bool | None = None  # once the first commit tells
         self.steps: dict[int, int] = {}
         self.last_seconds: float | None = None
@@ -112,11 +113,12 @@ class Saves:
         self.steps.clear()
         self._agreements.clear()
         self._pending = False
+        self._fenced = False
         claim = await asyncio.to_thread(self._claim, incarnation, committed_step)
         await self.archiving.fetch(claim.epoch)
         restore = await asyncio.to_thread(self._choose, committed_step)
         self.archiving.restored(restore.step)
-        self._commits = Commits(claim, self._emit, partial(self._ended, claim))
+        self._commits = Commits(claim, self._tell_of_commit, partial(self._ended, claim))
         return restore
 
     def _claim(self, incarnation: Incarnation, committed_step: int) -> Claim:
@@ -133,6 +135,12 @@ class Saves:
             for manifest in commit_complete(self._directory, epoch):
                 _log.info("checkpoint of step %d was complete: committed now", manifest.step)
             return Claim(self._directory, incarnation, epoch, self._run)
+
+    def _tell_of_commit(self, event: Event) -> None:
+        if isinstance(event, Superseded):  # whatever these ranks still save is for nobody
+            self._fenced = True
+            self._draining = Draining(0)
+        self._emit(event)
 
     def _choose(self, committed_step: int) -> Restore:
         newest = newest_valid(self._directory)
@@ -196,6 +204,8 @@ class Saves:
         receipt = Receipt.from_json(str(message["receipt"]))
         if self._commits is None or receipt.incarnation != self._incarnation:
             return
+        if self._fenced:
+            return
         if receipt.step <= self._complete:
             return  # a copy that a later save has overtaken; the next generation may commit it
         durable = "tier" not in message
@@ -222,13 +232,11 @@ class Saves:
         assert self._commits is not None  # ranks save only once a generation has begun
         return await self._commits.made(step, limit_s)
 
-    async def settle(self, limit_s: float = math.inf) -> None:
+    async def settle(self, left_s: Callable[[], float] = lambda: math.inf) -> None:
         """Wait for the saves of this generation, but not for ever, nor longer than that."""
-        begun = time.monotonic()
-        await self._draining.settle(limit_s)
-        limit_s = max(0.0, limit_s - (time.monotonic() - begun))
+        await self._draining.settle(left_s)
         if self._commits is not None:
-            await self._commits.settle(limit_s)
+            await self._commits.settle(left_s())
 
     def _ended(self, claim: Claim, save: Save | None) -> None:
         if save is None:

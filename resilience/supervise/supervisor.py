@@ -252,7 +252,7 @@ class Supervisor:
                 self._spawn(self._drill.run(event.step))
 
     async def _when_settled(self, event: Event) -> None:
-        await self._saves.settle(self._left_s())
+        await self._saves.settle(self._left_s)
         await self._reasons.settled()
         self._events.put_nowait(event)
 
@@ -292,7 +292,7 @@ class Supervisor:
         )
 
     async def _finish(self, order: Finish) -> None:
-        await self._saves.settle(self._left_s())
+        await self._saves.settle(self._left_s)
         await self._handle(self._waiting())
         await asyncio.to_thread(leave_verdict, self._folder, order)
         await self._orders.answered()

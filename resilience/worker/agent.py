@@ -111,6 +111,8 @@ class Agent:
             self._check_program()
             if (drained := self._drains.look()) is not None:
                 self._tell_word(*drained)
+            if self._drains.done():
+                self._relay({"type": "copied"})
             self._keep_time()
         if self._standby is not None:
             self._standby.end()
@@ -245,6 +247,8 @@ class Agent:
     def _relay(self, body: object) -> None:
         if not isinstance(body, dict):
             return
+        if body["type"] == "committed":
+            self._drains.overtaken(number(body, "step"))
         for lines in self._programs:
             # A program that is gone is noticed by its end, not here.
             with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -40,6 +41,8 @@ class Drains:
         self._under_way: tuple[int, Message] = 0, {}
         self._answer: BinaryIO = io.BytesIO()
         self._process: subprocess.Popen[bytes] | None = None
+        self._dropped = False
+        self._owes_word = False
 
     def lodge(self, folder: Path) -> None:
         """Hold the folder of this run, and clear away what killed runs have left beside it."""
@@ -49,17 +52,33 @@ class Drains:
         # A tier that does not work is found, and told, by the rank that saves.
         with contextlib.suppress(OSError):
             self._held = hold(folder)
-        sweep(folder.parents[1])
+        # The agent must not fall silent while gigabytes go.
+        threading.Thread(target=sweep, args=(folder.parents[1],), daemon=True).start()
 
     def add(self, generation: int, saved: Message) -> None:
         """Let what a program of this generation has saved be copied."""
         self._waiting.append((generation, saved))
+        self._owes_word = True
 
     def look(self) -> tuple[int, Message] | None:
         """What came of a copy that has ended: its generation, and the word for the supervisor."""
         if self._process is not None:
             return self._ended(self._process)
         return self._begin(*self._waiting.popleft()) if self._waiting else None
+
+    def done(self) -> bool:
+        """True once, when all has been copied that there was."""
+        if not self._owes_word or self._waiting or self._process is not None:
+            return False
+        self._owes_word = False
+        return True
+
+    def overtaken(self, step: int) -> None:
+        """A checkpoint of this step is there: nobody needs a copy of an older one any more."""
+        self._waiting = deque(one for one in self._waiting if number(one[1], "step") >= step)
+        if self._process is not None and number(self._under_way[1], "step") < step:
+            self._process.kill()
+            self._dropped = True
 
     def end(self, *, keep: bool) -> None:
         """Nothing is copied any more; unless it is to be kept, the folder goes."""
@@ -86,6 +105,10 @@ class Drains:
             return None
         self._process = None
         self.pids.clear()
+        if self._dropped:
+            self._dropped = False
+            self._answer.close()
+            return None
         if process.returncode:
             return self._failed(f"the process that copies ended with {process.returncode}", None)
         with self._answer as file:

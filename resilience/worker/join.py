@@ -163,7 +163,7 @@ class Run:
         Checkpoints hold the newest finite number of each name that rank 0 has logged.
         """
         plain = {
-            name: value if isinstance(value, str) else float(value)
+            name: value if isinstance(value, str) else float(_detached(value))
             for name, value in values.items()
         }
         self._metrics |= {
@@ -351,6 +351,12 @@ class Run:
     def _send(self, message: Message) -> None:
         if self._line is not None:
             self._line.send(message)
+
+
+def _detached(value: SupportsFloat) -> SupportsFloat:
+    """torch warns when a tensor that has a gradient becomes a number."""
+    detach: Callable[[], SupportsFloat] | None = getattr(value, "detach", None)
+    return value if detach is None else detach()
 
 
 def _after_exceptions(act: Callable[[], None]) -> None:

@@ -20,10 +20,13 @@ class Line:
 
     Attributes:
         lost: the agent is gone; what is sent from then on is dropped without a word.
+        copied: there is no copy from the node's tier that a save has to wait for.
     """
 
     def __init__(self, address: str) -> None:
         self.lost = False
+        self.copied = threading.Event()
+        self.copied.set()
         self._lock = threading.Lock()
         self._rest = b""
         self._socket = socket.socket(socket.AF_UNIX)

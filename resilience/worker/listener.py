@@ -51,6 +51,7 @@ class Listener(threading.Thread):
                 self._turn()
         finally:
             # Nobody will end a hold any more: the main thread must not wait for ever.
+            self._line.copied.set()
             with self._changed:
                 self._boundary.release_all()
                 self._changed.notify_all()
@@ -81,9 +82,13 @@ class Listener(threading.Thread):
                     self._boundary.release(number(message, "ask"))
                     self._changed.notify_all()
             case "save_at" | "stop_at":
+                if message["type"] == "stop_at":  # there is no time to wait for a slow disk
+                    self._line.copied.set()
                 self._order(message)
             case "record":
                 write_record(self._rank)
+            case "copied":
+                self._line.copied.set()
 
     def _order(self, message: dict[str, object]) -> None:
         ask, step = number(message, "ask"), number(message, "step")

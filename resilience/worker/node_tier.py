@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
+from typing import Final
 
 from relight.storage.errors import SaveFailed
 from relight.storage.receipt import Receipt
@@ -12,24 +15,34 @@ from relight.storage.tier_folder import make_private
 
 from .environment import TierPlace
 
+_TRIES: Final = 3
+
 
 class NodeTier:
-    """One rank's share of the tier.
+    """One rank's share of the tier. ``copied`` is set while there is no copy to wait for.
 
     Attributes:
         holds: the receipt of the last save that went there.
     """
 
-    def __init__(self, place: TierPlace, rank: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, place: TierPlace, rank: int, copied: Event, tell: Callable[[str], None]
+    ) -> None:
         self.folder = place.folder
         self._share_bytes = place.share_bytes
         self._rank = rank
+        self._copied = copied
         self._tell = tell
         self._told: set[str] = set()
         self.holds: Receipt | None = None
 
     def save(self, need_bytes: int, write: Callable[[Path], Receipt]) -> Receipt | None:
-        """The receipt of a save in the tier; None when that has no room, or fails."""
+        """The receipt of a save in the tier; None when that has no room, or fails.
+
+        The save before is copied first: what the directory does not take in time would only pile
+        up, and other ranks' copies of the same step with it.
+        """
+        self._copied.wait()
         try:
             make_private(self.folder)
             room = room_bytes(self.folder, self._rank, self._share_bytes)
@@ -38,11 +51,22 @@ class NodeTier:
                     "full", f"a save takes {need_bytes} bytes, and {max(0, room)} are left"
                 )
                 return None
-            self.holds = write(self.folder)
+            self.holds = self._write(write)
         except (SaveFailed, OSError) as error:
             self.tell_once("failed", str(error))
             return None
+        self._copied.clear()
         return self.holds
+
+    def _write(self, write: Callable[[Path], Receipt]) -> Receipt:
+        """Another rank of this node may just remove a folder that is empty yet."""
+        for _ in range(_TRIES - 1):
+            try:
+                return write(self.folder)
+            except SaveFailed as error:
+                if error.errno != errno.ENOENT:
+                    raise
+        return write(self.folder)
 
     def tell_once(self, kind: str, why: str) -> None:
         """Of each kind of trouble only the first is told: the next saves will have it too."""

@@ -77,7 +77,7 @@ def test_who_has_less_time_waits_for_less(
             await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
             saved(saves, run_config.checkpoint.directory, 1)
             async with asyncio.timeout(10):
-                await saves.settle(0.1)
+                await saves.settle(lambda: 0.1)
             assert [type(event) for event in told] == [SaveFailed]
 
     asyncio.run(story())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
-from stage.local import UNDISTURBED, UNTIL_TOLD, Run
+from stage.local import UNDISTURBED, UNTIL_TOLD, Run, wait_until
 
 from relight.resilience.supervise.journal import Record, read_journals
+from relight.storage.tier_folder import hold, tier_folder
 
 STOP = "stop"
 
@@ -32,10 +34,12 @@ def records(run: Run, name: str) -> list[Record]:
 def test_a_restart_in_place_reads_from_the_tier(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     tier.mkdir()
-    (tier / "relight-killed" / "n1" / "000000000001").mkdir(parents=True)
+    killed = tier_folder(tier, "killed", "n1")
+    os.close(hold(killed))
+    (killed / "000000000001").mkdir()
     run = start(tmp_path, tier)
     run.wait_for_checkpoint()
-    assert [path.name for path in tier.iterdir()] == [f"relight-{run.folder.name}"]
+    wait_until(lambda: [path.name for path in tier.iterdir()] == [f"relight-{run.folder.name}"])
     rank = next(
         one
         for one in psutil.process_iter(["cmdline"])

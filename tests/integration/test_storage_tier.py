@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from relight.storage.errors import CheckpointDamaged
 from relight.storage.layout import Incarnation, incarnation_dir, shard_path
 from relight.storage.manifest import Manifest
 from relight.storage.receipt import Receipt
-from relight.storage.tier import drop_foreign, room_bytes
+from relight.storage.tier import drop_foreign, drop_older, room_bytes
 from relight.storage.tier_folder import hold, make_private, remove, sweep, tier_folder
 
 ONE = Incarnation("1.0", 0)
@@ -158,3 +159,40 @@ def test_a_folder_is_private_and_goes_with_the_last_that_holds_it(tmp_path: Path
     open_to_all.parent.chmod(0o755)
     with pytest.raises(PermissionError, match="private"):
         make_private(open_to_all)
+
+
+def test_nothing_goes_that_only_looks_like_a_tier(tmp_path: Path) -> None:
+    """A folder of somebody else's, a link to one, and a checkout of this very project."""
+    tier, victim = tmp_path / "tier", tmp_path / "victim"
+    for folder in (tier / "relight-project" / "data", victim / "data"):
+        folder.mkdir(parents=True)
+        (folder / "precious").touch()
+    (tier / "relight-project").chmod(0o700)
+    victim.chmod(0o700)
+    (tier / "relight-linked").symlink_to(victim)
+    ours = tier_folder(tier, "killed", "n1")
+    os.close(hold(ours))
+    (ours / "000000000001").mkdir()
+    (ours / "away").symlink_to(victim)
+    for name in ("project", "linked"):
+        remove(tier_folder(tier, name, "data"))
+        with pytest.raises(OSError, match=r"not relight's|Not a directory|Too many levels"):
+            make_private(tier_folder(tier, name, "n1"))
+    sweep(tier)
+    assert sorted(path.name for path in tier.iterdir()) == ["relight-linked", "relight-project"]
+    assert (tier / "relight-project" / "data" / "precious").exists()
+    assert (victim / "data" / "precious").exists()
+
+
+def test_ranks_of_a_node_clear_away_at_once(node: Node) -> None:
+    """Each removes what is its own, folders too, while the others look."""
+
+    def one(rank: int) -> None:
+        for step in range(1, 60):
+            receipt = save_shard(node.tier, step, ONE, rank, 4, {"w": VALUES[:10]})
+            assert room_bytes(node.tier, rank, 10**6) > 0
+            drop_older(node.tier, receipt)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(4)))
+    assert node.steps() == ["58", "59"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import cast
 
@@ -33,6 +34,8 @@ class Rank:
         self.words: list[Message] = []
         self.directory.mkdir()
         self.epoch = claim_epoch(self.directory, ONE)
+        self.copied = threading.Event()
+        self.copied.set()
 
     def send(self, message: Message) -> None:
         self.words.append(message)
@@ -56,6 +59,7 @@ class Rank:
             self.tier, self.directory, Receipt.from_json(str(self.words.pop()["receipt"]))
         )
         commit(self.directory, step, ONE, self.epoch, [receipt], {})
+        self.copied.set()
         return str(manifest_path(self.directory, step))
 
 
@@ -80,11 +84,26 @@ def test_saves_go_to_the_tier_but_for_the_last_one(rank: Rank) -> None:
 def test_a_tier_that_fails_in_the_middle_of_a_save_costs_no_checkpoint(rank: Rank) -> None:
     checkpoints = rank.start()
     assert checkpoints.save(1, {"w": VALUES}, Notes())
+    rank.copied.set()
     (rank.tier / "000000000002").touch()  # where a folder has to be made
     assert checkpoints.save(2, {"w": VALUES}, Notes())
     assert [word["type"] for word in rank.words] == ["saved", "tier_failed", "saved"]
     assert "tier" not in rank.words[-1]
     assert shard_path(rank.directory, 2, ONE, 0).exists()
+
+
+def test_a_save_waits_for_the_copy_of_the_one_before(rank: Rank) -> None:
+    """Or copies would pile up in the tier, of other steps on each node."""
+    checkpoints = rank.start()
+    assert checkpoints.save(1, {"w": VALUES}, Notes())
+    second = threading.Thread(target=checkpoints.save, args=(2, {"w": VALUES}, Notes()))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    assert not shard_path(rank.tier, 2, ONE, 0).exists()
+    rank.copied.set()
+    second.join()
+    assert [word["step"] for word in rank.words] == [1, 2]
 
 
 def test_what_is_restored_is_right_whatever_the_tier_holds(rank: Rank) -> None:

@@ -22,7 +22,7 @@ BUCKET = "relight-test"
 def s3_server() -> Iterator[Mapping[str, str]]:
     """Serves S3 on this machine; the environment that finds it, with an empty bucket."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
+        [sys.executable, "-P", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -37,7 +37,7 @@ def s3_server() -> Iterator[Mapping[str, str]]:
             "AWS_SECRET_ACCESS_KEY": "testing",
         }
         make = "import sys, s3fs; s3fs.S3FileSystem().mkdir(sys.argv[1])"
-        subprocess.run([sys.executable, "-c", make, BUCKET], env=env, check=True, timeout=60)
+        subprocess.run([sys.executable, "-P", "-c", make, BUCKET], env=env, check=True, timeout=60)
         yield env
     finally:
         process.kill()

@@ -460,10 +460,12 @@ def test_who_is_superseded_ends_without_a_verdict_unless_by_another_run(
     other_run: str, outcome: Outcome
 ) -> None:
     lost = Superseded(reason="a later epoch was claimed", other_run=other_run)
-    _, actions = tell([*RUNNING, lost])
-    end = only(actions)
+    _, (stopped, end) = tell([*RUNNING, lost])
+    assert isinstance(stopped, StopRanks), "they would be in the way of who goes on"
     assert isinstance(end, Finish)
     assert (end.outcome, end.exit_code) == (outcome, 93)
+    _, actions = tell([attempt(), lost])
+    assert isinstance(only(actions), Finish)
 
 
 def test_a_scheduler_that_is_silent_leaves_the_way_back_open() -> None:

@@ -52,9 +52,24 @@ def test_nobody_waits_for_a_copy_that_a_later_save_has_overtaken(draining: Drain
     assert not draining.under_way
 
 
+def test_the_wait_ends_when_somebody_ends_the_job_meanwhile(draining: Draining) -> None:
+    left_s = iter((120.0, 120.0, 0.0))
+
+    async def told_to_stop() -> None:
+        waiting = asyncio.create_task(draining.settle(lambda: next(left_s)))
+        for _ in range(2):
+            await asyncio.sleep(0)
+            draining.saved(10, 0, durable=False)
+        await waiting
+
+    asyncio.run(told_to_stop())
+    assert list(left_s) == []
+    assert draining.under_way
+
+
 def test_the_wait_ends_with_the_last_copy_or_its_limit(draining: Draining) -> None:
     async def copied_and_not() -> None:
-        waiting = asyncio.create_task(draining.settle(60))
+        waiting = asyncio.create_task(draining.settle(lambda: 60.0))
         await asyncio.sleep(0)
         assert not waiting.done()
         draining.saved(10, 0, durable=True)
@@ -63,7 +78,7 @@ def test_the_wait_ends_with_the_last_copy_or_its_limit(draining: Draining) -> No
 
         draining.saved(20, 0, durable=False)
         draining.saved(20, 1, durable=False)
-        await draining.settle(0.01)
+        await draining.settle(lambda: 0.0)
 
     asyncio.run(copied_and_not())
     assert draining.under_way

@@ -26,6 +26,7 @@ from .cluster import reachable_name
 from .hostlist import expand_nodes
 
 LIMIT_S: Final = 15.0
+_PYTHON: Final = (sys.executable, "-P", "-c")  # without the working directory in its path
 _STEP: Final = ("srun", "--overlap", "--ntasks-per-node=1", "--mpi=none", "--input=none")
 _PEER: Final = """
 import os, socket, sys
