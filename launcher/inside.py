@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from relight.errors import UsageError
 
+from .clusters.local_front import allocation_of
 from .clusters.slurm import commands
 from .clusters.slurm.client import SlurmClient, SlurmMissing, without_job_variables
 from .presence import read_facts
@@ -40,10 +41,9 @@ def look_inside(run: StoredRun) -> Inside:
     facts = read_facts(run, Queue())
     if facts.presence is not Presence.RUNNING:
         raise UsageError(f"run {run.run_id} holds no nodes now ({status(facts).state})")
-    one, job_id, nodes = status(facts), None, status(facts).nodes
-    if run.plan.cluster == "slurm":
-        assert facts.job_id is not None  # a job that runs has one
-        job_id = facts.job_id
+    one, nodes = status(facts), status(facts).nodes
+    job_id = facts.job_id if run.plan.cluster == "slurm" else allocation_of(run.folder)
+    if job_id is not None:
         allocated = SlurmClient().job(job_id).nodes
         active = [node for node in nodes if node in allocated]
         nodes = tuple(dict.fromkeys((*active, *allocated)))

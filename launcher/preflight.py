@@ -27,6 +27,8 @@ from relight.resilience.health.preflight import (
 from relight.resilience.health.result import NodeReport
 from relight.resilience.supervise.cluster import StepRequest
 
+from .clusters.local import LocalCluster
+from .clusters.local_front import allocation_of
 from .clusters.slurm import commands
 from .clusters.slurm.client import SlurmClient
 from .layers import Layer, merged
@@ -37,7 +39,7 @@ from .queue import Queue
 from .run_creation import submitter
 from .runs import StoredRun
 from .spec_file import build_spec, default_layers
-from .status import Presence
+from .status import Presence, status
 from .variables import substitute
 
 _LAUNCH_S: Final = 10.0
@@ -84,13 +86,15 @@ class Examination:
 
 @contextmanager
 def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
-    """Begin to look at the nodes of a run under Slurm; the step ends with the context.
+    """Begin to look at the nodes of a run; the step ends with the context. The pretend nodes of a
+    local run are this machine, which is looked at once.
 
     Raises:
         UsageError: the run holds no nodes now.
         ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
     """
-    job_id, nodes, out_dir = _held_nodes(run)
+    held = _held_nodes(run)
+    nodes, out_dir = held.nodes, held.out_dir
     program = (sys.executable, "-P", "-m", "relight.resilience.health.preflight")
     request = StepRequest(
         name="preflight",
@@ -101,9 +105,12 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
         env={},  # srun inherits ours
         output=out_dir / "step.log",
     )
-    srun, *options = commands.step(request, None)
-    argv = [srun, f"--jobid={job_id}", *options]
     config = run.plan.config
+    if held.job_id is None:
+        argv = LocalCluster(config).step_command(request).argv
+    else:
+        srun, *options = commands.step(request, None)
+        argv = (srun, f"--jobid={held.job_id}", *options)
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if active else 0.0) + _LAUNCH_S
     env = os.environ | {ACTIVE_NODES: ",".join(nodes) if active else ""}
     nowhere = subprocess.DEVNULL
@@ -118,21 +125,36 @@ def examine_pairs(run: StoredRun) -> Localisation:
     """All-reduce between the nodes of a run under Slurm, in pairs.
 
     Raises:
-        UsageError: the run holds no nodes now.
+        UsageError: the run holds no nodes now, or only this machine.
         ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
     """
-    job_id, nodes, out_dir = _held_nodes(run)
-    return localise(nodes, PairSteps(job_id, out_dir).measure)
+    held = _held_nodes(run)
+    if held.job_id is None:
+        raise UsageError(f"the nodes of run {run.run_id} are this machine: there is no network")
+    return localise(held.nodes, PairSteps(held.job_id, held.out_dir).measure)
 
 
-def _held_nodes(run: StoredRun) -> tuple[str, tuple[str, ...], Path]:
-    """The run's job, its nodes, and a new folder for what they say."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The job that holds a run's nodes (None on this machine), and a new folder for what they
+    say."""
+
+    job_id: str | None
+    nodes: tuple[str, ...]
+    out_dir: Path
+
+
+def _held_nodes(run: StoredRun) -> _Held:
     facts = read_facts(run, Queue())
-    if facts.cluster != "slurm" or facts.presence is not Presence.RUNNING or not facts.job_id:
+    one = status(facts)
+    here = run.plan.cluster == "local" and allocation_of(run.folder) is None
+    if facts.presence is not Presence.RUNNING or not facts.job_id or (here and not one.nodes):
         raise UsageError(
-            f"run {run.run_id} holds no nodes now; `relight preflight` alone looks at this one"
+            f"run {run.run_id} holds no nodes now ({one.state}); `relight preflight` alone looks "
+            "at this one"
         )
-    nodes = SlurmClient().job(facts.job_id).nodes
+    job_id = None if here else allocation_of(run.folder) or facts.job_id
+    nodes = one.nodes[:1] if job_id is None else SlurmClient().job(job_id).nodes
     out_dir = run.folder.root / "preflight" / str(time.time_ns())
     out_dir.mkdir(parents=True)
-    return facts.job_id, nodes, out_dir
+    return _Held(job_id, nodes, out_dir)

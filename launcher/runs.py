@@ -85,6 +85,17 @@ def _waiting_task(wanted: str) -> list[Path]:
     return [] if folder is None else [folder.root]
 
 
+def find_one_run(wanted: str) -> StoredRun:
+    """As :func:`find_run`, for what only one run can be asked.
+
+    Raises:
+        UsageError: as there, or it is a sweep.
+    """
+    run = find_run(wanted)
+    refuse_sweep(run)
+    return run
+
+
 def refuse_sweep(run: StoredRun) -> None:
     """For what only one run can be asked.
 

@@ -92,7 +92,7 @@ def status(facts: RunFacts) -> Status:
     excluded = progress.get("excluded")
     # What the last attempt has left behind says nothing of the one that begins.
     runs = facts.presence is Presence.RUNNING and facts.job_id == progress.get("job_id")
-    running = progress if runs or facts.cluster == "local" else {}
+    running = progress if runs else {}
     return Status(
         run_id=facts.run_id,
         state=_state(facts),

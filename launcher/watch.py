@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.journal import Record, journals
+from relight.resilience.supervise.journal import Record, journals, read_journals
+from relight.resilience.supervise.standing import Verdict, write_whole
 
 from .story import sentence
 
@@ -31,6 +32,40 @@ def read_progress(folder: RunFolder) -> Mapping[str, object] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def catch_up(folder: RunFolder) -> None:
+    """Tells the progress file of a supervisor that was killed what its journal knows already."""
+    progress = read_progress(folder)
+    if progress is None:
+        return
+    wrote = progress.get("time")
+    newer = [
+        record.data["step"]
+        for record in read_journals(folder.journals)
+        if record.name == "CheckpointCommitted"
+        and isinstance(wrote, float)
+        and record.time >= wrote
+    ]
+    if newer:
+        write_whole(folder.progress, {**progress, "last_checkpoint": newer[-1]}, durable=False)
+
+
+def untold_end(folder: RunFolder, verdict: Verdict | None) -> Record | None:
+    """A verdict that no journal has, as of a run whose ``setup`` failed."""
+    if verdict is None:
+        return None
+    ends = [record for record in read_journals(folder.journals) if record.name == "Finish"]
+    if ends and ends[-1].data.get("reason") == verdict.reason:
+        return None
+    data = {
+        "outcome": verdict.state,
+        "exit_code": verdict.exit_code,
+        "cause": verdict.cause,
+        "reason": verdict.reason,
+        "tail": list(verdict.tail),
+    }
+    return Record(verdict.time, "action", "Finish", data)
 
 
 @dataclass(slots=True)

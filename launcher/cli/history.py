@@ -11,7 +11,7 @@ from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.standing import read_verdict
 
 from ..report import History, history
-from ..runs import find_run
+from ..runs import find_one_run
 from .run_argument import complete_run
 
 
@@ -20,7 +20,7 @@ from .run_argument import complete_run
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
     """Tell what happened to RUN: attempts, generations, causes, excluded nodes, checkpoints."""
-    stored = find_run(run)
+    stored = find_one_run(run)
     told = history(stored.run_id, read_journals(stored.folder.journals))
     click.echo(json.dumps(told.to_json()) if as_json else _text(told))
     verdict = read_verdict(stored.folder)

@@ -18,7 +18,7 @@ from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.rules_file import stored_rules
 from relight.resilience.worker.interval import AUTO
 
-from ..runs import find_run
+from ..runs import find_one_run
 from .run_argument import complete_run
 
 _CHOICES_S: Final = (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0)
@@ -82,7 +82,7 @@ def command(
 
 def _past_of(run: str) -> tuple[int, Past, str, Counter[str]]:
     """Its nodes, its past, the interval that its spec asks for, and its failures by cause."""
-    stored = find_run(run)
+    stored = find_one_run(run)
     config = stored.plan.config
     records = read_journals(stored.folder.journals)
     events = ((one.time, one.name, one.data) for one in records if one.kind == "event")

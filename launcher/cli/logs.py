@@ -17,7 +17,7 @@ from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import read_verdict
 
 from ..rank_logs import LogTail, RankLog, rank_logs
-from ..runs import StoredRun, find_run, refuse_sweep
+from ..runs import StoredRun, find_one_run
 from .run_argument import complete_run
 
 _TICK_S: Final = 0.5
@@ -34,8 +34,7 @@ def command(
     run: str, follow: bool, rank: int | None, attempt: str | None, grep: str | None, as_json: bool
 ) -> None:
     """Print what every rank of every attempt of RUN has written."""
-    stored = find_run(run)
-    refuse_sweep(stored)
+    stored = find_one_run(run)
     if as_json:
         logs = rank_logs(stored.folder, attempt, rank)
         click.echo(json.dumps([str(log.path) for log in logs]))

@@ -12,7 +12,7 @@ from relight.resilience.exit_codes import EXIT_FAILED
 from relight.resilience.health.check import Check
 from relight.resilience.health.result import NodeReport, Outcome
 
-from ..runs import find_run
+from ..runs import find_one_run
 from .run_argument import complete_run
 
 _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
@@ -99,7 +99,7 @@ def _nodes_of(run: str, active: bool, as_json: bool) -> None:
 
     reports: dict[str, NodeReport | None] = {}
     console = Console(stderr=True)
-    looking_at = examination(find_run(run), active=active)
+    looking_at = examination(find_one_run(run), active=active)
     bars = Progress(console=console, transient=True, disable=not console.is_terminal)
     with looking_at as looking, bars as progress:
         bar = progress.add_task("nodes", total=len(looking.nodes))
@@ -126,7 +126,7 @@ def _nodes_of(run: str, active: bool, as_json: bool) -> None:
 def _pairs_of(run: str, as_json: bool) -> None:
     from ..preflight import examine_pairs
 
-    found = examine_pairs(find_run(run))
+    found = examine_pairs(find_one_run(run))
     if as_json:
         rates = {"+".join(pair): rate for pair, rate in found.rates.items()}
         click.echo(json.dumps({"bad": found.bad, "unclear": found.unclear, "rates": rates}))

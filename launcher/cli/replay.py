@@ -14,7 +14,7 @@ from relight.resilience.supervise.begin import policy_of
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.rules_file import stored_rules
 
-from ..runs import find_run
+from ..runs import find_one_run
 from .run_argument import complete_run
 
 
@@ -23,7 +23,7 @@ from .run_argument import complete_run
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
     """Decide again all that RUN has decided; exit 1 at the first difference."""
-    stored = find_run(run)
+    stored = find_one_run(run)
     policy = policy_of(stored.plan.config, stored_rules(stored.folder))
     done = repeat(read_journals(stored.folder.journals), policy)
     click.echo(json.dumps(asdict(done)) if as_json else _text(done))

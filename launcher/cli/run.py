@@ -14,15 +14,15 @@ import click
 
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
-from relight.resilience.exit_codes import EXIT_RESTART
+from relight.resilience.exit_codes import EXIT_DONE, EXIT_RESTART
 from relight.resilience.supervise.standing import read_verdict
 
-from ..clusters.local_front import Front, is_alive
+from ..clusters.local_front import Front, allocation_of, is_alive
 from ..clusters.slurm.held import HeldAllocation, held_allocation
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
-from ..watch import flushed, watcher
+from ..watch import flushed, json_line, timed_sentence, untold_end, watcher
 from .spec_arguments import with_sets
 
 if TYPE_CHECKING:
@@ -57,8 +57,12 @@ def command(
     watching = watcher(run.folder, as_json=as_json)
     front = Front(run.folder, run.plan.config, watching, held, resumed=resume is not None)
     code = front.run()
+    end = untold_end(run.folder, read_verdict(run.folder))
+    if as_json and end is not None:
+        flushed(sys.stdout)(json_line(end) + "\n")
     if not as_json:
-        flushed(sys.stderr)(_last_word(run, front.told, code) + "\n")
+        told = "" if end is None else f"{timed_sentence(end)}\n"
+        flushed(sys.stderr)(f"{told}{_last_word(run, front.told, code)}\n")
     click.get_current_context().exit(code)
 
 
@@ -147,8 +151,10 @@ def new_local_run(
 
 
 def _apart(asked: Asked) -> Asked:
-    checkpoint = asked.spec.checkpoint.model_copy(update={"directory": None})
-    spec = asked.spec.model_copy(update={"run_dir": None, "checkpoint": checkpoint})
+    """What a trial does is of no interest to those who are told of runs, or to an archive."""
+    checkpoint = asked.spec.checkpoint.model_copy(update={"directory": None, "archive": None})
+    own = {"run_dir": None, "checkpoint": checkpoint, "notify": None}
+    spec = asked.spec.model_copy(update=own)
     run_id = f"verify-{asked.submitter.run_id}"
     return replace(asked, spec=spec, submitter=replace(asked.submitter, run_id=run_id))
 
@@ -167,6 +173,11 @@ def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:
     verdict = read_verdict(run.folder)
     if verdict is not None and verdict.state == "COMPLETED":
         raise UsageError(f"{run.run_id} is complete")
+    if held is None and (job_id := allocation_of(run.folder)) is not None:
+        raise UsageError(
+            f"{run.run_id} ran on the nodes of job {job_id}, and this shell is in no allocation: "
+            "`salloc` one, and resume it there"
+        )
     check_place(run.plan.config, held)
     run.folder.cancelled.unlink(missing_ok=True)
     run.folder.verdict.unlink(missing_ok=True)
@@ -184,5 +195,5 @@ def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
     verdict = read_verdict(run.folder)
     if verdict is None:
         return f"the supervisor ended with {code} and left no verdict; {go_on}"
-    tail = "".join(f"\n  | {line}" for line in verdict.tail)
-    return f"{verdict.state}; `relight logs {run.run_id}` has the output{tail}"
+    again = "" if code == EXIT_DONE else f"; when that is mended, {go_on}"
+    return f"{verdict.state}; `relight logs {run.run_id}` has the output{again}"

@@ -28,7 +28,7 @@ from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from ..run_folder_away import RunFolderAway, once_there
-from ..watch import Watcher
+from ..watch import Watcher, catch_up
 from .adoption import adopt_orphans, kill_adopted
 from .local import GRACE_S, HELD, JOB_ID, NODES, RESTART, RESUMED, read_wishes, told_path
 
@@ -46,6 +46,19 @@ _LATE_S: Final = 15.0  # after the grace, for the supervisor to end by itself
 def front_file(folder: RunFolder) -> Path:
     """Is locked while the run's front or an attempt of it lives."""
     return folder.root / "front"
+
+
+def allocation_path(folder: RunFolder) -> Path:
+    """Holds the id of the Slurm job whose nodes the run was given; absent on this machine alone."""
+    return folder.root / "allocation"
+
+
+def allocation_of(folder: RunFolder) -> str | None:
+    """The Slurm job whose nodes a local run has, or had."""
+    try:
+        return allocation_path(folder).read_text()
+    except FileNotFoundError:
+        return None
 
 
 def is_alive(folder: RunFolder) -> bool:
@@ -91,6 +104,7 @@ class Front:
     _attempt: subprocess.Popen[bytes] | None = None
     _told: signal.Signals | None = None
     _told_at: float = field(default=0.0)
+    _killed: str | None = None  # why we have killed the attempt
 
     def run(self) -> int:
         """Runs attempts until one does not ask for another; the exit code.
@@ -101,6 +115,8 @@ class Front:
         with _locked(self.folder) as lock, self._signals(), self.watcher:
             self.folder.held.unlink(missing_ok=True)  # --resume releases it
             told_path(self.folder).unlink(missing_ok=True)
+            if self.held is not None:
+                allocation_path(self.folder).write_text(self.held.job_id)
             not_ours = adopt_orphans()
             while True:
                 code = self._run_attempt(lock)
@@ -156,13 +172,15 @@ class Front:
                 hinted = True
                 self.watcher.say("the run is cancelled: it saves and ends; Ctrl-C kills it at once")
             if self._told is not None and time.monotonic() - self._told_at > GRACE_S + _LATE_S:
+                self._killed = self._killed or f"it had not ended after {GRACE_S + _LATE_S:.0f} s"
                 self._pass_on(signal.SIGKILL)
             time.sleep(_TICK_S)
         self.watcher.look()
         if code < 0:
-            self.watcher.say(
-                f"the supervisor was killed by {signal.Signals(-code).name}; see {log}"
-            )
+            with contextlib.suppress(OSError):  # the run folder is away
+                catch_up(self.folder)
+            by = f"the supervisor was killed by {signal.Signals(-code).name}; see {log}"
+            self.watcher.say(by if self._killed is None else f"the run was killed: {self._killed}")
         return code
 
     def _look_for_marks(self) -> None:
@@ -215,6 +233,8 @@ class Front:
                 told_path(self.folder).write_text(why)
         else:
             self._mark_cancelled()
+        if again:
+            self._killed = "Ctrl-C was pressed again"
         self._pass_on(signal.SIGKILL if again else signal.Signals(number))
 
     def _mark_cancelled(self) -> None:

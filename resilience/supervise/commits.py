@@ -134,7 +134,7 @@ class Commits:
                 generation=self._claim.incarnation.generation,
                 bytes=sum(receipt.payload_bytes for receipt in save.receipts),
                 seconds=slowest.seconds,
-                slowest_rank=slowest.rank,
+                slowest_rank=slowest.rank if len(save.receipts) > 1 else None,
                 stall_s=save.stall.stall_s,
                 behind_s=save.stall.behind_s,
                 staged_bytes=save.stall.staged_bytes,

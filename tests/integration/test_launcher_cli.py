@@ -14,7 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from relight.errors import UsageError
+from relight.launcher.cli.main import relight as commands
 from relight.launcher.clusters.slurm.client import SlurmClient
 from relight.launcher.dependencies import Unmet, unmet
 
@@ -350,6 +353,15 @@ def test_a_sweep_is_one_call_of_sbatch(relight: Relight, tmp_path: Path, fake: P
     for verb in (("restart",), ("logs", "-f")):
         refused = relight(*verb, answer["run_id"])
         assert (refused.returncode, "name one of its runs" in refused.stderr) == (2, True)
+    for words in ("history", "replay", "interval", "ckpt ls", "ckpt prune", "preflight"):
+        assert "name one of its runs" in refusal(answer["run_dir"], *words.split())
+
+
+def refusal(run_dir: str, *words: str) -> str:
+    """In this process, with the path for the run's name."""
+    refused = CliRunner().invoke(commands, [*words, run_dir])
+    assert isinstance(refused.exception, UsageError), refused.output
+    return str(refused.exception)
 
 
 def submitted_sweep(relight: Relight, tmp_path: Path, fake: Path) -> dict[str, str]:

@@ -151,12 +151,15 @@ def test_a_second_interrupt_ends_it_and_status_knows(home: Path, tmp_path: Path)
     spec, up = tmp_path / "job.yaml", tmp_path / "up"
     program = f"trap '' TERM; touch {up}; while :; do sleep 0.1; done"
     spec.write_text(f'command: [bash, -c, "{program}"]\n')
-    run = Run(home, str(spec))
+    run = Run(home, str(spec), quiet=False)
     wait_until(up.exists)
     run.process.send_signal(signal.SIGINT)
     wait_until((run.folder / "CANCELLED").exists)
     run.process.send_signal(signal.SIGINT)
-    assert run.end()[0] == 1
+    _, err = run.process.communicate(timeout=PATIENCE_S)
+    assert run.process.returncode == 1
+    assert "the run was killed: Ctrl-C was pressed again" in err
+    assert "SIGKILL" not in err
     assert run.status()["state"] == "CANCELLED"
 
 
@@ -222,22 +225,25 @@ def test_a_failing_program_is_stopped_and_heard(home: Path, tmp_path: Path) -> N
         "command: [bash, -c, 'echo it is broken >&2; exit 3']\nhealth: {preflight: off}\n"
         "restart: {failures: 1}\n"
     )
-    run = Run(home, str(spec))
-    code, _records = run.end()
-    assert code == 1
+    run = Run(home, str(spec), quiet=False)
+    _, err = run.process.communicate(timeout=PATIENCE_S)
+    assert run.process.returncode == 1
     status = run.status()
     assert status["state"] == "FAILED"
     assert "it is broken" in (run.folder / "verdict.json").read_text()
+    assert err.count("| it is broken") == 1
+    assert f"when that is mended, `relight run --resume {run.folder.name}` goes on" in err
 
 
 def test_a_failing_setup_line(home: Path, tmp_path: Path) -> None:
     spec = tmp_path / "job.yaml"
     spec.write_text("command: [echo, never]\nsetup: ['cd /no/such/place']\n")
     run = Run(home, str(spec))
-    assert run.end()[0] == 1
+    code, (told,) = run.end()
     status = run.status()
-    assert status["state"] == "FAILED"
+    assert (code, status["state"]) == (1, "FAILED")
     assert "line 1 of setup failed" in str(status["reason"])
+    assert str(status["reason"]) in str(told["data"])
     assert "/no/such/place: No such file" in run.relight("logs", run.folder.name)
     assert "line 1 of setup failed" in run.relight("history", run.folder.name)
 

@@ -130,6 +130,10 @@ def test_exec_runs_beside_the_ranks(run: Run, tmp_path: Path) -> None:
     assert "has 2 ranks" in refusal(run, "exec", "t-", "--rank", "2", "--", "true")
     assert "is none of the run's nodes" in refusal(run, "exec", "t-", "--node", "x", "--", "true")
     assert "no command 'no-such'" in refusal(run, "exec", "t-", "--", "no-such")
+    looked_at = json.loads(run.relight("preflight", "t-", "--json"))
+    assert list(looked_at["nodes"]) == ["node0"], "one machine is looked at once"
+    assert looked_at["nodes"]["node0"]["results"]
+    assert "are this machine" in refusal(run, "preflight", "t-", "--pairs")
 
 
 def test_a_run_that_has_ended_is_not_steered(run: Run) -> None:

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from relight.launcher.cli.main import relight
 from relight.launcher.watch import watcher
 from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
@@ -20,6 +22,7 @@ FRONT = """
 import ctypes, sys
 from pathlib import Path
 from relight.launcher.clusters.local_front import Front
+from relight.launcher.clusters.slurm.held import HeldAllocation
 from relight.launcher.stored_plan import read_plan
 from relight.launcher.watch import watcher
 from relight.resilience.run_folder import RunFolder
@@ -31,7 +34,8 @@ data[0] &= ~0b110
 libc.capset(header, data)
 root = Path(sys.argv[1])
 folder = RunFolder(root)
-sys.exit(Front(folder, read_plan(root).config, watcher(folder, as_json=False)).run())
+held = HeldAllocation("7", ("n1",))
+sys.exit(Front(folder, read_plan(root).config, watcher(folder, as_json=False), held).run())
 """
 
 
@@ -67,6 +71,8 @@ def test_a_terminal_that_is_closed_stops_the_run_so_that_it_can_go_on(
     process.communicate(timeout=30)
     assert process.returncode == 75
     assert not RunFolder(run_config.run_dir).cancelled.exists()
+    resumed = CliRunner().invoke(relight, ["run", "--resume", str(run_config.run_dir)])
+    assert "ran on the nodes of job 7" in str(resumed.exception), "not on this machine, unasked"
 
 
 def test_a_lost_terminal_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

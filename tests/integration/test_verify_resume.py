@@ -36,6 +36,7 @@ def verify_resume(tmp_path: Path, **program: object) -> tuple[int, str]:
     spec.write_text(
         f"name: t\ncommand: [{sys.executable}, {path}]\nhealth: {{preflight: off}}\n"
         f"checkpoint: {{interval: 1h, directory: {tmp_path / 'mine'}}}\n"
+        f"notify: {{command: [touch, {tmp_path / 'told'}]}}\n"
     )
     done = subprocess.run(
         [RELIGHT, "verify-resume", str(spec), "--at", "20", "--json"],
@@ -46,6 +47,7 @@ def verify_resume(tmp_path: Path, **program: object) -> tuple[int, str]:
         check=False,
     )
     assert not (tmp_path / "mine").exists()
+    assert not (tmp_path / "told").exists(), "a trial is of interest to nobody else"
     return done.returncode, done.stdout or done.stderr
 
 

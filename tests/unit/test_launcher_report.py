@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,16 @@ from relight.launcher.clusters.local_step import tasks_of
 from relight.launcher.report import history
 from relight.launcher.status import Presence, RunFacts, RunState, Status, status
 from relight.launcher.story import sentence
-from relight.launcher.watch import JournalTail, LineWatcher, flushed, json_line, standing
+from relight.launcher.watch import (
+    JournalTail,
+    LineWatcher,
+    catch_up,
+    flushed,
+    json_line,
+    read_progress,
+    standing,
+    untold_end,
+)
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Kind, Record
 from relight.resilience.supervise.standing import Verdict
@@ -80,6 +90,47 @@ def test_time_left_and_silence_are_those_of_the_job_that_runs() -> None:
     assert (mine.time_left_s, mine.steps_per_s, mine.silent_s) == (300, 0.5, 100)
     older = status(replace(FACTS, progress={**progress, "job_id": "7"}))
     assert (older.time_left_s, older.steps_per_s, older.silent_s) == (None, None, None)
+    local = replace(FACTS, cluster="local", progress={**progress, "job_id": "8"})
+    assert status(local).time_left_s == 300
+    for ended in (
+        replace(local, presence=Presence.ABSENT, verdict=verdict("FAILED")),
+        replace(local, presence=Presence.WAITING),
+    ):
+        assert (status(ended).time_left_s, status(ended).steps_per_s) == (None, None)
+
+
+def test_a_killed_supervisor_leaves_no_stale_progress(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.journals.mkdir()
+    commits = [(100.0, 20), (103.0, 26)]
+    lines = [
+        {
+            "place": 1,
+            "time": at,
+            "kind": "event",
+            "name": "CheckpointCommitted",
+            "data": {"step": s},
+        }
+        for at, s in commits
+    ]
+    folder.journal("local-1.0").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    folder.progress.write_text(json.dumps({"time": 102.5, "step": 20, "last_checkpoint": 20}))
+    catch_up(folder)
+    facts = replace(FACTS, cluster="local", progress=read_progress(folder))
+    assert (status(facts).step, status(facts).last_checkpoint) == (26, 26)
+
+
+def test_an_end_that_no_journal_has_is_told(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    ended = replace(verdict("FAILED"), reason="line 1 of setup failed", tail=("bash: no module",))
+    told = untold_end(folder, ended)
+    assert told is not None
+    assert sentence(told) == "FAILED: line 1 of setup failed\n      | bash: no module"
+    folder.journals.mkdir()
+    line = {"place": 1, "time": 1.0, "kind": "action", "name": "Finish", "data": {**told.data}}
+    folder.journal("local-1.0").write_text(json.dumps(line) + "\n")
+    assert untold_end(folder, ended) is None
+    assert untold_end(folder, None) is None
 
 
 def record(time: float, name: str, attempt: str = "7.0", **data: object) -> Record:

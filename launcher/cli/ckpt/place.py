@@ -13,7 +13,7 @@ from relight.storage.condition import examine
 from relight.storage.layout import step_of
 from relight.storage.manifest import Manifest
 
-from ...runs import find_run
+from ...runs import find_one_run
 
 _AT_STEP: Final = re.compile(r"(?P<place>.+)@(?P<step>[0-9]+)")
 
@@ -35,7 +35,7 @@ def checkpoint_directory(place: str) -> Path:
     path = Path(place)
     if path.is_dir() and not (path / "plan.json").exists():
         return path
-    config = find_run(place).plan.config
+    config = find_one_run(place).plan.config
     if config.program == "script":
         raise UsageError(
             f"{place} is a batch script, which says itself where its programs save: "

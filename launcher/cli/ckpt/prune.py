@@ -11,7 +11,7 @@ from relight.errors import UsageError
 from relight.storage.prune import deletable, delete, require_deletable
 from relight.storage.retention import Keep
 
-from ...runs import find_run
+from ...runs import find_one_run
 from .place import checkpoint_directory
 
 
@@ -49,4 +49,4 @@ def _keep(place: str, last: int | None) -> Keep:
         return Keep(last=last)
     if Path(place).is_dir() and not (Path(place) / "plan.json").exists():
         raise UsageError(f"{place} is no run with a rule of its own: give --last or --step")
-    return find_run(place).plan.config.checkpoint.keep
+    return find_one_run(place).plan.config.checkpoint.keep
