@@ -30,6 +30,7 @@ from checkpoint_measure import (
     stored_bytes,
 )
 from checkpoint_ranks import two_ranks
+from report import replace_part
 
 
 def big(quick: bool) -> State:
@@ -65,7 +66,6 @@ WORKS: dict[str, Callable[[bool], State]] = {"big": big, "small": small, "transf
 
 
 RANKS, ASYNC = "two ranks", "while training goes on"
-MARK = "<!-- measured -->\n"
 
 
 def touched(state: State) -> State:
@@ -169,13 +169,8 @@ def main() -> None:
             title = f"{work}: {len(state)} arrays, {payload / 1e9:.2f} GB"
         say(f"\n### {title}\n", *table(found[work], payload))
     if options.document:
-        replace_tables(options.document, text)
+        replace_part(options.document, "measured", text)
         plot(options.document.with_name("checkpoint-times.svg"), found)
-
-
-def replace_tables(document: Path, lines: list[str]) -> None:
-    before, _, after = document.read_text().split(MARK)
-    document.write_text("".join([before, MARK, "\n".join([*lines, "", ""]), MARK, after]))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -52,7 +53,7 @@ class Trial:
         return [str(PYTHON), str(JOB), "--save", save, "--trace", str(self.trace), *own]
 
 
-def start_relight(trial: Trial) -> None:
+def start_relight(trial: Trial, *, warm: bool = True) -> None:
     spec = trial.folder / "job.yaml"
     spec.write_text(
         yaml.safe_dump(
@@ -62,6 +63,7 @@ def start_relight(trial: Trial) -> None:
                 "resources": {"nodes": 2, "tasks_per_node": 2, "time": "0:20:00"},
                 "env": {"OMP_NUM_THREADS": "1"},
                 "checkpoint": {"interval": "10 steps"},
+                "restart": {"warm": warm},
             }
         )
     )
@@ -102,6 +104,7 @@ def start_submitit(trial: Trial) -> None:
 
 CONTENDERS: dict[str, Callable[[Trial], None]] = {
     "relight": start_relight,
+    "relight, cold": partial(start_relight, warm=False),
     "torchrun": start_torchrun,
     "submitit": start_submitit,
     "requeue script": start_requeue,

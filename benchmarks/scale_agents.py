@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from relight.resilience.messages import Message, decode, encode, number
+from relight.resilience.numbered import Numbered
 from relight.resilience.worker.agent import free_port
 from relight.resilience.worker.beats import beat_s
 
@@ -33,6 +34,7 @@ class Agent(asyncio.Protocol):
         self.stop_at: int | None = None
         self.generation = 0
         self.rest = b""
+        self.numbered = Numbered()
         self.agent_beat_s = beat_s(os.environ, leader=self.local_task == 0)
         self.rank_beat_s = beat_s(os.environ, leader=False)
         self.timers: list[asyncio.TimerHandle] = []
@@ -40,8 +42,9 @@ class Agent(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.tell(
+        self.mention(
             type="hello",
+            got=self.numbered.heard,
             token=Path(os.environ["RELIGHT_TOKEN_FILE"]).read_text(),
             step=os.environ["RELIGHT_STEP"],
             task=self.task,
@@ -49,7 +52,7 @@ class Agent(asyncio.Protocol):
             node=f"n{self.node:04}",
             pid=1,
         )
-        self.every(self.agent_beat_s, lambda: self.tell(type="beat"))
+        self.every(self.agent_beat_s, lambda: self.transport.write(self.numbered.beat()))
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in self.timers:
@@ -60,14 +63,24 @@ class Agent(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self.obey(decode(line))
+            message = decode(line)
+            if self.numbered.is_new(message):
+                self.obey(message)
 
     def tell(self, **message: object) -> None:
+        self.transport.write(self.numbered.say(encode(message)))
+
+    def mention(self, **message: object) -> None:
+        """What its next one makes void, or begins a line."""
         self.transport.write(encode(message))
 
     def say(self, **body: object) -> None:
         """What the program says."""
         self.tell(type="rank", generation=self.generation, body=body)
+
+    def say_step(self) -> None:
+        body = {"type": "beat", "step": self.step}
+        self.mention(type="rank", generation=self.generation, body=body)
 
     def every(self, pause_s: float, act: object) -> None:
         """Again and again, out of step with the others."""
@@ -96,7 +109,7 @@ class Agent(asyncio.Protocol):
                 self.tell(type="started", generation=self.generation, pid=2)
                 self.say(type="joined", rank=self.task, pid=2)
                 self.say(type="restored", step=0)
-                self.every(self.rank_beat_s, lambda: self.say(type="beat", step=self.step))
+                self.every(self.rank_beat_s, self.say_step)
             case "rank":
                 body = order["body"]
                 assert isinstance(body, dict)
