@@ -26,7 +26,7 @@ Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
 class Judgement:
     """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps.
 
-    ``outage``: the checkpoints' filesystem is away on all of several nodes, and may come back.
+    ``outage``: the checkpoints' filesystem is away on all nodes, and may come back.
     ``silent`` are nodes that have sent no report, and are not bad for that alone.
     """
 
@@ -50,14 +50,14 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
         if not is_shared(len(failing), len(reports)):  # few do not meet it and another does
             accused[check] = failing
             del job[check]
+    everywhere = len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports)
+    outage = None
+    if everywhere and _away(reports):
+        (outage,) = _lines({"disk": accused.pop("disk")}, "")
     shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
-    faults, outage = _lines(job, ""), None
-    if "disk" in shared and len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports):
-        (line,) = _lines({"disk": accused["disk"]}, "")
-        if _away(reports):
-            outage = line
-        else:
-            faults.append(line)
+    faults = _lines(job, "")
+    if everywhere and "disk" in shared:
+        faults += _lines({"disk": accused["disk"]}, "")
     bad = _bad({check: nodes for check, nodes in accused.items() if check not in shared})
     return Judgement(
         bad=bad,

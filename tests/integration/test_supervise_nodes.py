@@ -12,6 +12,7 @@ import pytest
 
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.events import NodesProbed
+from relight.resilience.health.disk import AWAY_UNIT
 from relight.resilience.health.preflight import ACTIVE_NODES, write_report
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.ledger.faults import Fault
@@ -36,9 +37,12 @@ Answer = Callable[[str, int], Outcome | None]
 class Nodes:
     """A cluster on which each node answers as the test wants, by its name and the step's number."""
 
-    def __init__(self, out_dir: Path, answer: Answer) -> None:
+    def __init__(
+        self, out_dir: Path, answer: Answer, check: str = "memory", unit: str | None = None
+    ) -> None:
         self._out_dir = out_dir
         self._answer = answer
+        self._of = (check, unit)
         self.steps: list[StepRequest] = []
 
     def step_command(self, request: StepRequest) -> Command:
@@ -46,16 +50,23 @@ class Nodes:
         for node in request.nodes:
             outcome = self._answer(node, len(self.steps))
             if outcome is not None:
-                write_report(self._out_dir, report(node, outcome))
+                write_report(self._out_dir, report(node, outcome, *self._of))
         return Command(("true",), os.environ)
 
     def asked(self) -> list[tuple[str, ...]]:
         return [step.nodes for step in self.steps]
 
 
-def report(node: str, outcome: Outcome) -> NodeReport:
+def report(
+    node: str, outcome: Outcome, check: str = "memory", unit: str | None = None
+) -> NodeReport:
     result = CheckResult(
-        check="memory", outcome=outcome, evidence="seen", seconds=0.0, fault=Fault.HARDWARE
+        check=check,
+        outcome=outcome,
+        evidence="seen",
+        unit=unit,
+        seconds=0.0,
+        fault=Fault.HARDWARE,
     )
     return NodeReport(
         node=node, results=(result,), identity=Identity("boot"), started=0.0, seconds=0.0
@@ -98,6 +109,14 @@ def test_what_many_cannot_answer_is_not_asked_again(run_config: RunConfig) -> No
     cluster, bad, warnings = preflight(run_config, lambda _node, _step: Outcome.UNKNOWN)
     assert (cluster.asked(), bad) == ([NODES], {})
     assert "unclear" in warnings
+
+
+def test_a_file_system_that_is_away_on_all_nodes_excludes_none(run_config: RunConfig) -> None:
+    out_dir = RunFolder(run_config.run_dir).preflight("7.0")
+    cluster = Nodes(out_dir, lambda *_: Outcome.FAIL_NODE, "disk", AWAY_UNIT)
+    event = asyncio.run(asking.run_preflight(run_config, cast(Cluster, cluster), ALLOCATION, NODES))
+    assert (event.bad, event.job_fault) == ({}, None)
+    assert event.outage == "disk: seen (n1, n2, n3 and 2 more)"
 
 
 @pytest.mark.parametrize(

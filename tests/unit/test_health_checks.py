@@ -17,7 +17,7 @@ from relight.resilience.config import RunConfig
 from relight.resilience.health import shm
 from relight.resilience.health.check import Candidate, Finding
 from relight.resilience.health.clock import check_clock
-from relight.resilience.health.disk import check_disk
+from relight.resilience.health.disk import AWAY_UNIT, check_disk
 from relight.resilience.health.memory import check_memory
 from relight.resilience.health.result import Outcome
 from relight.resilience.health.shm import check_shm
@@ -105,6 +105,8 @@ def test_disk_says_whom_an_error_speaks_against(
     finding = check_disk(candidate)
     assert finding.outcome is outcome
     assert os.strerror(number) in finding.evidence
+    away = number in (errno.ESTALE, errno.EIO, errno.ENOTCONN)
+    assert (finding.unit == AWAY_UNIT) is away
     assert list(_directory(candidate).iterdir()) == []
 
 

@@ -98,6 +98,10 @@ def test_a_server_that_is_away_from_all_is_waited_for() -> None:
     judgement = judge(away(AWAY_UNIT, "n0", "n1", "n2"), "warn")
     assert (judgement.bad, judgement.job_fault) == ({}, None)
     assert judgement.outage == "disk: disk of n0 (n0, n1, n2)"
+    alone = judge({"n0": away(AWAY_UNIT, "n0")["n0"]}, "warn")
+    assert (alone.bad, alone.outage) == ({}, "disk: disk of n0 (n0)")
+    one = judge({**reports(4), "n0": away(AWAY_UNIT, "n0")["n0"]}, "warn")
+    assert (one.bad, one.outage) == ({"n0": "disk: disk of n0"}, None)
     mixed = judge(away(AWAY_UNIT, "n0", "n1"), "warn")
     assert (mixed.outage, mixed.job_fault) == (None, "disk: disk of n0 (n0, n1, n2)")
 
