@@ -116,7 +116,7 @@ def test_a_file_system_that_is_away_on_all_nodes_excludes_none(run_config: RunCo
     cluster = Nodes(out_dir, lambda *_: Outcome.FAIL_NODE, "disk", AWAY_UNIT)
     event = asyncio.run(asking.run_preflight(run_config, cast(Cluster, cluster), ALLOCATION, NODES))
     assert (event.bad, event.job_fault) == ({}, None)
-    assert event.outage == "disk: seen (n1, n2, n3 and 2 more)"
+    assert event.outage == "disk: seen (n1, n2, n3, n4, n5)"
 
 
 @pytest.mark.parametrize(
