@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
+import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from ..config import RunConfig
+from .look import Look
+
+QUIET_S: Final = 5.0
 
 
 def saved_files(config: RunConfig) -> Mapping[str, int]:
@@ -22,6 +28,36 @@ def saved_files(config: RunConfig) -> Mapping[str, int]:
         except FileNotFoundError:
             continue  # replaced just now
     return found
+
+
+class OwnSave:
+    """One save of programs that save by themselves, from before they are told to.
+
+    Ranks may each write a marker of their own, so the first that is new says little: all has come
+    when none has changed for a while.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.has_markers = config.checkpoint.done is not None
+        self._files = Look(partial(saved_files, config))
+        self._before: Mapping[str, int] | None = None
+        self._seen: Mapping[str, int] | None = None
+        self._changed = time.monotonic()
+
+    async def begin(self, limit_s: float) -> None:
+        """What there is before; call it before they are told."""
+        self._before = self._seen = await self._files.now(limit_s)
+        self._changed = time.monotonic()
+
+    async def is_done(self, limit_s: float) -> bool:
+        """Whether a marker is new, and none has changed for ``QUIET_S``."""
+        if not self.has_markers or (now := await self._files.now(limit_s)) is None:
+            return False
+        if self._before is None:
+            self._before = self._seen = now
+        if now != self._seen:
+            self._seen, self._changed = now, time.monotonic()
+        return self._seen != self._before and time.monotonic() - self._changed > QUIET_S
 
 
 def command_of(config: RunConfig, *, started_before: bool) -> tuple[str, ...]:

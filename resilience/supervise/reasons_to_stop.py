@@ -51,8 +51,8 @@ class ReasonsToStop:
     """Reports StopRequested by ``emit``.
 
     ``can_save`` says whether the program would save if it were asked; ``time_needed_s`` is what a
-    save would take now; ``on_warning`` hears that the job of a batch script will end, and by which
-    signal. A batch script is not stopped by us: warnings reach it as Slurm sends them,
+    save would take now; ``on_warning`` hears that the job of a batch script will end, why, and by
+    which signal. A batch script is not stopped by us: warnings reach it as Slurm sends them,
     and what it makes of them is its own business until Slurm ends the job.
     """
 
@@ -63,7 +63,7 @@ class ReasonsToStop:
         emit: Callable[[Event], None],
         can_save: Callable[[], bool],
         time_needed_s: Callable[[], float],
-        on_warning: Callable[[str], None],
+        on_warning: Callable[[StopNotice, str], object],
     ) -> None:
         self._script = config.program == "script"
         self._saves_itself = config.checkpoint.signal is not None
@@ -121,7 +121,7 @@ class ReasonsToStop:
         )
         notice = notice if notice.cause in _ENDS else self._warning or notice
         if notice.cause in _ENDS:
-            self._emit(_stop(notice, "the script ended"))
+            self._emit(stop_of(notice, "the script ended"))
 
     async def look_before_start(self) -> None:
         """Of a preemption Slurm tells the steps: while there are none, nobody has heard of it."""
@@ -132,7 +132,7 @@ class ReasonsToStop:
             self._cluster.stop_notice, _BEFORE_START, to_supervisor=False
         )
         if notice.cause in _ENDS:
-            self._emit(_stop(notice, _BEFORE_START))
+            self._emit(stop_of(notice, _BEFORE_START))
 
     async def settled(self) -> None:
         """Wait until it is known, or will not be known, why a signal came."""
@@ -151,7 +151,7 @@ class ReasonsToStop:
         elif self._script and notice.warning:
             self._warn(notice, signal_name)
         elif not self._too_early(notice):
-            self._emit(_stop(notice, signal_name))
+            self._emit(stop_of(notice, signal_name))
         return notice.cause
 
     def _too_early(self, notice: StopNotice) -> bool:
@@ -196,7 +196,7 @@ class ReasonsToStop:
 
     def _warn(self, notice: StopNotice, signal_name: str) -> None:
         if self._warning is None:
-            self._on_warning(signal_name)
+            self._on_warning(notice, signal_name)
         self._warning = notice
 
     def _limit_is_near(self) -> bool:
@@ -212,7 +212,8 @@ class ReasonsToStop:
         )
 
 
-def _stop(notice: StopNotice, occasion: str) -> StopRequested:
+def stop_of(notice: StopNotice, occasion: str) -> StopRequested:
+    """What the cluster has said, as the event that it is."""
     return StopRequested(
         cause=notice.cause, kill_at=notice.kill_at, evidence=f"{occasion}: {notice.evidence}"
     )

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from ..config import RunConfig
 from ..decide.actions import SaveAndStop
 from ..decide.events import Event, RanksLingered, SaveFailed
 from .deadline import Deadline
-from .look import Look
-from .own_saves import saved_files
+from .own_saves import OwnSave
 from .pace import Pace
 from .ranks import Ranks
 from .saves import Saves
@@ -75,26 +73,16 @@ async def save_and_stop(
 async def _save_itself(
     config: RunConfig, deadline: Callable[[], Deadline], ranks: Ranks
 ) -> tuple[int, ...]:
-    """Wait for the files of a program that saves by itself, or its end; the ranks that are left.
-
-    Ranks may each write a file of their own, so the first that is new says little: all has come
-    when nothing has changed for a while.
-    """
-    files = Look(partial(saved_files, config))
-    before = seen = await files.now(min(_TURN_S, deadline().left_s(time.time())))
+    """Wait for the files of a program that saves by itself, or its end; the ranks that are left."""
+    save = OwnSave(config)
+    await save.begin(min(_TURN_S, deadline().left_s(time.time())))
     ranks.terminate()
     ranks.let_end()
-    generation, changed = ranks.generation, time.monotonic()
+    generation = ranks.generation
     while deadline().left_s(time.time()) > 0 and ranks.generation == generation and ranks.alive:
         turn_s = min(_TURN_S, deadline().left_s(time.time()))
         await asyncio.sleep(turn_s)
-        if config.checkpoint.done is None or (now := await files.now(turn_s)) is None:
-            continue
-        if before is None:
-            before = seen = now
-        if now != seen:
-            seen, changed = now, time.monotonic()
-        if seen != before and time.monotonic() - changed > _LINGER_S:
+        if await save.is_done(turn_s):
             break
     return tuple(sorted(ranks.alive))
 

@@ -11,17 +11,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from ..config import RunConfig
-from ..decide.events import Event, RankExited
+from ..decide.events import Event, RankExited, RanksLingered
 from ..environ import initial_environment
 from ..messages import PASSED_ON, Message
-from .cluster import Allocation, Command
-from .reasons_to_stop import ReasonsToStop
+from .cluster import Allocation, Command, StopNotice
+from .own_saves import QUIET_S, OwnSave
+from .reasons_to_stop import ReasonsToStop, stop_of
 
 SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
 _ECHO_S: Final = 0.3
+_TURN_S: Final = 1.0
 
 
 def agent_command(allocation: Allocation, port: int, env: Mapping[str, str]) -> Command:
@@ -51,6 +53,14 @@ def start_order(config: RunConfig, argv: tuple[str, ...], attempt: str, generati
     }
 
 
+class Program(Protocol):
+    """What runs in the place of ranks."""
+
+    generation: int
+
+    def signal(self, name: str) -> None: ...
+
+
 class Script:
     """The script's signals and its end.
 
@@ -64,29 +74,46 @@ class Script:
         self,
         config: RunConfig,
         reasons: ReasonsToStop,
-        send: Callable[[str], None],
+        program: Program,
         report: Callable[[Event], None],
     ) -> None:
+        self._config = config
         self._save_signal = config.checkpoint.signal
         self._reasons = reasons
-        self._send = send
+        self._program = program
         self._report = report
         self._heard: dict[str, float] = {}
 
     def heard_by_agent(self, name: str) -> None:
         self._heard[name] = time.monotonic()
 
-    def warned(self, name: str) -> None:
-        """The job will end: let the script save, unless it has just heard that very signal."""
+    async def warned(self, notice: StopNotice, name: str) -> None:
+        """The job will end: let the script save, unless it has just heard that very signal.
+
+        One whose markers say that it has saved is ended: what it does until the job ends is lost.
+        """
+        save = OwnSave(self._config)
+        if save.has_markers:
+            await save.begin(_TURN_S)
         if self._save_signal is not None and self._save_signal != name:
-            self._send(self._save_signal)
+            self._program.signal(self._save_signal)
+        while save.has_markers and (notice.kill_at is None or time.time() < notice.kill_at):
+            await asyncio.sleep(_TURN_S)
+            if await save.is_done(_TURN_S):
+                detail = f"it has saved, and no marker has changed for {QUIET_S:.0f} s"
+                self._report(stop_of(notice, "the script has saved"))
+                lingers = RanksLingered(
+                    generation=self._program.generation, ranks=(0,), detail=detail
+                )
+                self._report(lingers)
+                return
 
     async def pass_on(self, name: str) -> None:
         """Wait for the agent's word, then act in Slurm's place if there is none."""
         came = time.monotonic()
         await asyncio.sleep(_ECHO_S)
         if self._heard.get(name, -1.0) < came - _ECHO_S:
-            self._send(name)
+            self._program.signal(name)
 
     async def ended(self, event: RankExited) -> None:
         """Whether it has done its work, or ended since the job has to, is for Slurm to say."""

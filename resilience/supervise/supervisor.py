@@ -131,7 +131,7 @@ class Supervisor:
             self._emit,
             lambda: bool(self._saves.speaking),
             self._time_needed_s,
-            lambda name: self._script.warned(name),
+            lambda notice, name: self._spawn(self._script.warned(notice, name)),
         )
         self._orders = Orders(
             config,
@@ -158,7 +158,7 @@ class Supervisor:
             lambda: self._state.generation,
             self._can_save,
         )
-        self._script = Script(config, self._reasons, self._ranks.signal, self._events.put_nowait)
+        self._script = Script(config, self._reasons, self._ranks, self._events.put_nowait)
         self._is_script = config.program == "script"
 
     async def run(self) -> int:

@@ -55,9 +55,9 @@ class Job:
         )
         return done.stdout
 
-    def end_in(self, seconds: float) -> None:
-        """Let the time limit be near."""
-        job = (SLURM / "22.05" / "scontrol-show-job-running.txt").read_text()
+    def end_in(self, seconds: float, why: str = "running") -> None:
+        """Let the time limit be near, or the kill that ends a preemption."""
+        job = (SLURM / "22.05" / f"scontrol-show-job-{why}.txt").read_text()
         end = datetime.fromtimestamp(time.time() + seconds).isoformat(timespec="seconds")
         text = re.sub(r"(?<= )EndTime=\S*", f"EndTime={end}", job)
         (self._folder / "fake" / "scontrol.out").write_text(text)
@@ -208,3 +208,28 @@ def test_a_script_that_saves_and_ends_with_75_when_told_to_goes_on_in_the_same_a
         process.send_signal(signal.SIGUSR1)
     assert process.wait(PATIENCE_S) == 0
     assert this.output() == "ready\ngoes on\n"
+
+
+SAVES_AND_STAYS = """\
+#RELIGHT checkpoint.signal: USR1
+#RELIGHT checkpoint.done: mark
+trap 'touch mark' USR1
+trap 'echo preempted' TERM
+echo ready
+until false; do sleep 0.1; done
+"""
+
+
+def test_a_script_that_has_saved_keeps_no_nodes_until_the_grace_is_over(
+    job: Callable[[str], Job],
+) -> None:
+    this = job(SAVES_AND_STAYS)
+    this.end_in(3600)
+    process = this.start()
+    this.until("ready")
+    this.end_in(600, "preempted-in-grace")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 75
+    ended = [r.data["stopped"] for r in read_journals(this.run.journals) if r.name == "RankExited"]
+    assert ended == [True]
+    assert "no marker has changed for 5 s" in this.relight("history", this.run.root.name)

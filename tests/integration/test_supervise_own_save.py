@@ -16,6 +16,7 @@ from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import SaveAndStop
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.events import Event, RanksLingered
+from relight.resilience.supervise import own_saves
 from relight.resilience.supervise import save_and_stop as saving
 from relight.resilience.supervise.pace import Pace
 from relight.resilience.supervise.ranks import Ranks
@@ -56,7 +57,7 @@ class TwoRanks:
 @pytest.fixture
 def config(run_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     monkeypatch.setattr(saving, "_TURN_S", 0.05)
-    monkeypatch.setattr(saving, "_LINGER_S", 2.5 * LATER_S)
+    monkeypatch.setattr(own_saves, "QUIET_S", 2.5 * LATER_S)
     checkpoint = replace(run_config.checkpoint, signal="USR1", done="*.done")
     return replace(run_config, checkpoint=checkpoint)
 
@@ -94,7 +95,7 @@ def test_a_file_system_that_does_not_answer_delays_neither_word_nor_end(
         back.wait(20.0)
         return {}
 
-    monkeypatch.setattr(saving, "saved_files", hang)
+    monkeypatch.setattr(own_saves, "saved_files", hang)
     ranks = TwoRanks(tmp_path, end=False)
     begun = time.monotonic()
     release = threading.Timer(3.0, back.set)  # the loop's end waits for its threads

@@ -24,7 +24,7 @@ def looked(config: RunConfig, known: StopCause | None, phase: Phase) -> list[Sto
     told: list[Event] = []
     cluster = cast(Cluster, SimpleNamespace(end_time=lambda: time.time() + 10.0))
     reasons = ReasonsToStop(
-        config, cluster, told.append, lambda: True, lambda: 60.0, lambda name: None
+        config, cluster, told.append, lambda: True, lambda: 60.0, lambda notice, name: None
     )
     reasons.read_end_time()
     stop = None if known is None else Stop(cause=known, kill_at=None, evidence="because")
