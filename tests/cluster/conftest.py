@@ -32,8 +32,10 @@ def _running(*options: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def generous() -> Iterator[Site]:
-    """A site that requeues what it preempts, after a grace; with accounting."""
-    yield from _running("--grace", "10", "--kill-wait", "5", "--cred-expire", "5")
+    """A site that requeues what it preempts, after a grace; with accounting, and small arrays."""
+    yield from _running(
+        "--grace", "10", "--kill-wait", "5", "--cred-expire", "5", "--max-array", "3"
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

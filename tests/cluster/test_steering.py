@@ -133,3 +133,29 @@ def test_a_cancelled_sweep_leaves_nothing(site: Site) -> None:
     assert sweep.status()["state"] == "CANCELLED"
     assert not site.jobs()
     assert not (sweep.root / "tasks" / "2" / "journal").exists(), "it never came to start"
+
+
+def test_a_sweep_that_is_too_large_for_one_array_is_waited_for_as_a_whole(site: Site) -> None:
+    output = site.shared / "points"
+    more: dict[str, object] = {
+        "resources": {"nodes": 1, "time": "0:20:00"},
+        "health": {"preflight": "off"},
+    }
+    words = f"until [ -e {output}.go ]; do sleep 0.1; done; echo $0 >> {output}"
+    spec = {"command": ["bash", "-c", words, "${sweep.n}"], "sweep": {"n": [1, 2, 3, 4, 5]}}
+    sweep = Run.submit(site, {"name": "wide", **spec, **more})
+    last = {"command": ["bash", "-c", f"echo last >> {output}"], "after": [sweep.run_id]}
+    after = Run.submit(site, {"name": "after", **last, **more})
+    arrays = site.user(
+        "squeue", "-h", "-r", "-o", "%F %K", "-n", f"{sweep.run_id},{sweep.run_id}.3"
+    )
+    tasks = [line.split() for line in arrays.splitlines()]
+    assert sorted(task for _, task in tasks) == ["0", "0", "1", "1", "2"]
+    assert len({job for job, _ in tasks}) == 2, "MaxArraySize is 3"
+    waits = site.user("squeue", "-h", "-j", after.job_id, "-o", "%T %r")
+    assert waits == "PENDING Dependency\n"
+    site.user("touch", f"{output}.go")
+    assert after.finish()["state"] == "COMPLETED", after.story()
+    written = output.read_text().split()
+    assert (sorted(written[:-1]), written[-1]) == (["1", "2", "3", "4", "5"], "last")
+    assert sweep.status()["state"] == "COMPLETED"

@@ -198,6 +198,8 @@ def test_status_without_an_answer_is_unknown(relight: Relight, tmp_path: Path, f
     run_id = json.loads(relight("submit", spec(tmp_path), "--json").stdout)["run_id"]
 
     def state(name: str) -> str:
+        for answer_of_others in (tmp_path / "home").glob("queue-*.json"):
+            answer_of_others.unlink()
         result = relight("status", name, "--json")
         assert result.returncode == 0, result.stderr
         answer = json.loads(result.stdout)
@@ -341,15 +343,16 @@ SWEEP = "command: [a, '${sweep.n}']\nsweep: {n: [1, 2, 3]}\nat_once: 2\n"
 def test_a_sweep_is_one_call_of_sbatch(relight: Relight, tmp_path: Path, fake: Path) -> None:
     (fake / "scontrol.out").write_text("MaxArraySize            = 1001\n")
     (fake / "sbatch.out").write_text("Submitted batch job 42\n")
-    done = relight("submit", spec(tmp_path, SWEEP), "--json")
+    grid = f"sweep: {{n: {list(range(40))}, m: {list(range(25))}}}"
+    done = relight("submit", spec(tmp_path, SWEEP.replace("sweep: {n: [1, 2, 3]}", grid)), "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert (answer["job_ids"], answer["tasks"]) == (["42"], 3)
+    assert (answer["job_ids"], answer["tasks"]) == (["42"], 1000)
     assert (fake / "sbatch.count").read_text().strip() == "1"
-    assert "#SBATCH --array=0-2%2\n" in (Path(answer["run_dir"]) / "job.sh").read_text()
-    (fake / "squeue.out").write_text("42_[1-2%2]|PENDING|Priority\n42_0|RUNNING|None\n")
+    assert "#SBATCH --array=0-999%2\n" in (Path(answer["run_dir"]) / "job.sh").read_text()
+    (fake / "squeue.out").write_text("42_[1-999%2]|PENDING|Priority\n42_0|RUNNING|None\n")
     told = json.loads(relight("status", answer["run_id"], "--json").stdout)
-    assert (told["state"], told["tasks"]) == ("RUNNING", {"WAITING": 3})
+    assert (told["state"], told["tasks"]) == ("RUNNING", {"WAITING": 1000})
     for verb in (("restart",), ("logs", "-f")):
         refused = relight(*verb, answer["run_id"])
         assert (refused.returncode, "name one of its runs" in refused.stderr) == (2, True)

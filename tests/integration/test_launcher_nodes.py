@@ -19,9 +19,9 @@ from relight.resilience.ledger.store import Ledger
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 RELIGHT = Path(sys.executable).with_name("relight")
 SLURM = {
-    "scontrol.1.out": DATA / "22.05" / "scontrol-show-config.txt",
-    "scontrol.2.out": DATA / "22.05" / "scontrol-show-partition.txt",
-    "sinfo.out": DATA / "22.05" / "sinfo-nodes.txt",
+    "scontrol.1.out": (DATA / "22.05" / "scontrol-show-config.txt").read_text(),
+    "scontrol.2.out": (DATA / "22.05" / "scontrol-show-partition.txt").read_text(),
+    "sinfo.out": "".join(f"n{number}|mixed\n" for number in range(1, 7)),
 }
 
 Relight = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -32,7 +32,7 @@ def fake(tmp_path: Path) -> Path:
     folder = tmp_path / "fake"
     folder.mkdir()
     for name, answer in SLURM.items():
-        (folder / name).write_bytes(answer.read_bytes())
+        (folder / name).write_text(answer)
     (folder / "sbatch.out").write_text("Submitted batch job 4242\n")
     return folder
 
