@@ -88,7 +88,8 @@ def _message(details: ErrorDetails, place: tuple[str | int, ...]) -> str:
             missing = ".".join(str(part) for part in details["loc"])
             return f"{missing} is missing; it has no default"
         case "extra_forbidden":
-            return _unknown_key(place)
+            key = details["loc"][-1]  # has no place of its own within a value of --set
+            return _unknown_key(place if place[-1:] == (key,) else (*place, key))
         case "value_error":
             return f"{dotted}: {context['error']}"
         case "literal_error":

@@ -185,7 +185,7 @@ def _mount(value: str) -> str:
 
 
 def _web_address(value: str) -> str:
-    if not value.startswith(("https://", "http://")):
+    if not re.match(r"https?://[^/:@?#]", value):
         raise ValueError(f"{value!r} is no address; write https://…, or {{file: …}} for a secret")
     return value
 

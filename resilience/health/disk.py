@@ -1,9 +1,10 @@
 """Checkpoint directory: it takes a real write, gives the bytes back, and has room.
 
-Which errors speak against the node and which against the run: a full, read-only, stale or broken
-filesystem may be this node's alone (when all nodes say so, the verdict is another one); a quota or
-a directory that is not ours is the same everywhere. No right to make the directory is held against
-the node, since that is how a filesystem that is not mounted looks.
+Which errors speak against the node and which against the run: a read-only, stale or broken
+filesystem may be this node's alone (when all nodes say so, the verdict is another one); a full one,
+a quota or a directory that is not ours is the same everywhere, unless another node finds it good.
+No right to make the directory is held against the node, since that is how a filesystem that is not
+mounted looks.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ PROBE_BYTES = MIB
 
 _NODE_ERRORS = frozenset(
     {
-        *(errno.ENOSPC, errno.EROFS, errno.EUCLEAN),
+        *(errno.EROFS, errno.EUCLEAN),
     }
 )
 _JOB_ERRORS = frozenset(
     {
-        *(errno.EDQUOT, errno.EACCES, errno.EPERM),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM),
         *(errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR),
     }
 )
@@ -74,7 +75,7 @@ def judge_error(error: OSError, what: str) -> Finding:
 
 def _judge_space(directory: Path, free_bytes: int, asked_bytes: int) -> Finding:
     return Finding(
-        Outcome.FAIL_NODE if free_bytes < asked_bytes else Outcome.PASS,
+        Outcome.FAIL_JOB if free_bytes < asked_bytes else Outcome.PASS,
         f"{directory}: {free_bytes // MIB} MiB free, {asked_bytes // MIB} MiB asked",
         float(free_bytes),
         "bytes",

@@ -75,14 +75,14 @@ def test_disk_asks_for_room(candidate: Candidate) -> None:
     health = dataclasses.replace(candidate.config.health, min_free_disk_bytes=2**62)
     config = dataclasses.replace(candidate.config, health=health)
     finding = check_disk(dataclasses.replace(candidate, config=config))
-    assert finding.outcome is Outcome.FAIL_NODE
+    assert finding.outcome is Outcome.FAIL_JOB
     assert "MiB asked" in finding.evidence
 
 
 @pytest.mark.parametrize(
     ("number", "outcome"),
     [
-        (errno.ENOSPC, Outcome.FAIL_NODE),
+        (errno.ENOSPC, Outcome.FAIL_JOB),
         (errno.EROFS, Outcome.FAIL_NODE),
         (errno.ESTALE, Outcome.FAIL_NODE),
         (errno.EIO, Outcome.FAIL_NODE),

@@ -102,6 +102,10 @@ def test_set(tmp_path: Path) -> None:
             "resources.time=60",
             "--set resources.time=60: resources.time: 60 is not text with a unit",
         ),
+        (
+            "checkpoint.tiers={node: /dev/shm, rack: x}",
+            "--set checkpoint.tiers={node: /dev/shm, rack: x}: unknown key 'checkpoint.tiers.rack'",
+        ),
         ("nodes", "--set nodes: write key=value"),
         ("a..b=1", "--set a..b=1: write key=value"),
         ("env=[", "--set env=[: not YAML"),
