@@ -30,6 +30,10 @@ _ALLOWED: Final = (
 )
 _DEFAULTS: Final = ("health", "notify")  # others would change what a script finds or means
 _OF_CHECKPOINT: Final = ("done", "lead", "signal")  # the rest is for those who let us save
+KEYS: Final = (
+    *(f"checkpoint.{key}" for key in _OF_CHECKPOINT),
+    *(key for key in _ALLOWED if key != "checkpoint"),
+)
 
 
 def config_of_lines(

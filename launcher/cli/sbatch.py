@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,14 +35,18 @@ from ..sbatch_plan import (
 from ..sbatch_script import check_script, own_lines, wrapped
 
 _QUESTIONS = ("help", "usage", "version")
-_HELP = """Usage: relight sbatch [--relight-dry-run] [OPTIONS of sbatch] SCRIPT [ARGUMENT]...
+_USAGE = """Usage: relight sbatch [--relight-dry-run] [OPTIONS of sbatch] SCRIPT [ARGUMENT]...
 
   Submit a batch script as sbatch does: same options, same output, same exit codes.
 
-Options:
-  --relight-dry-run  Print what would be sent; send nothing.
-
 sbatch lists its own options only where it finds a cluster; sbatch(1) has them, too.
+"""
+_OF_RELIGHT = """
+Of relight:
+  --relight-dry-run  Print what would be sent, and what options and #RELIGHT lines came to; send
+                     nothing.
+  #RELIGHT KEY: VALUE, beside the #SBATCH lines of the script: how it saves, goes on, and what it
+                     may cost. The keys, as in docs/sbatch.md, are
 """
 
 
@@ -87,10 +92,20 @@ def _answer(call: SbatchCall) -> int:
             raise
         code, output, complaints = 1, "", ""
     if code != 0 and not call.gives("version"):
-        code, output, complaints = 0, _HELP, ""
+        code, output, complaints = 0, _USAGE, ""
+    if call.gives("help"):
+        output += _of_relight()
     click.echo(output, nl=False)
     click.echo(complaints, nl=False, err=True)
     return code
+
+
+def _of_relight() -> str:
+    """What sbatch's help does not know."""
+    from ..sbatch_rules import KEYS
+
+    keys = textwrap.wrap(", ".join(KEYS), 75, break_on_hyphens=False)
+    return _OF_RELIGHT + "".join(f"{' ' * 21}{line}\n" for line in keys)
 
 
 def _send(plan: SbatchPlan) -> int:

@@ -136,8 +136,11 @@ def test_a_job_whose_submission_got_no_answer_is_found(
 @pytest.mark.parametrize("question", ["--help", "--version", "-V", "--usage"])
 def test_questions_go_to_sbatch(sbatch: Sbatch, fake: Path, question: str) -> None:
     (fake / "sbatch.out").write_text("slurm-wlm 22.05.8\n")
-    assert sbatch(question).stdout == "slurm-wlm 22.05.8\n"
+    answer, _, ours = sbatch(question).stdout.partition("\n")
+    assert answer == "slurm-wlm 22.05.8"
     assert sent(fake) == ["sbatch", question]
+    told = ("--relight-dry-run", "#RELIGHT KEY: VALUE", "checkpoint.signal", "restart")
+    assert all((word in ours) == (question == "--help") for word in told), ours
 
 
 def test_dry_run_shows_all_and_sends_nothing(
