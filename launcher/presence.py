@@ -37,6 +37,8 @@ def read_facts(run: StoredRun, queue: Queue, *, alone: bool = True) -> RunFacts:
         else:
             verdict = verdict_of_unheard(run)
     now = time.time()
+    has_started = any(run.folder.journals.glob("*.jsonl"))
+    began = has_started or any(run.folder.root.glob("tasks/*/journal/*.jsonl"))
     return RunFacts(
         run_id=run.run_id,
         cluster=run.plan.cluster,
@@ -45,8 +47,8 @@ def read_facts(run: StoredRun, queue: Queue, *, alone: bool = True) -> RunFacts:
         progress=read_progress(run.folder),
         verdict=verdict,
         presence=presence,
-        has_started=any(run.folder.journals.glob("*.jsonl")),
-        waits_for=waits_for(job, now) if job else _hand(run, presence),
+        has_started=has_started,
+        waits_for=waits_for(job, now, began=began) if job else _hand(run, presence),
         now=now,
         tasks=None if tasks is None else tasks.counts,
     )

@@ -21,8 +21,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "Resources": "it is next, once enough nodes are free",
     "Dependency": "another job has to end first",
     "DependencyNeverSatisfied": "what it depends on will never come true: cancel it",
-    BEGIN_TIME: "it may not start before the time that `--begin` gave it; or it was requeued, and "
-    "Slurm lets it wait for about two minutes, which `relight restart` ends",
+    BEGIN_TIME: "it may not start before the time that `--begin` gave it",
     "JobArrayTaskLimit": "as many tasks of its array run as may at once",
     HELD_BY_USER: _HELD,
     "job requeued in held state": _HELD,
@@ -48,6 +47,9 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "Cleaning": "its last start is being cleaned up",
     "Prolog": "the site's prolog runs on its nodes",
 }
+_REQUEUED: Final = (
+    "it was requeued, and Slurm lets it wait for about two minutes, which `relight restart` ends"
+)
 _FAMILIES: Final[Mapping[str, str]] = {
     "ReqNodeNotAvail": "nodes that it needs are not available, or reserved",
     "Nodes required for job are DOWN": "nodes that it needs are down, draining or reserved",
@@ -57,14 +59,19 @@ _FAMILIES: Final[Mapping[str, str]] = {
 }
 
 
-def waits_for(job: QueuedJob, now: float) -> str | None:
-    """Why a job does not run, with the start that Slurm expects; None when it does not wait."""
+def waits_for(job: QueuedJob, now: float, *, began: bool) -> str | None:
+    """Why a job does not run, with the start that Slurm expects; None when it does not wait.
+
+    ``began`` says that an attempt of it, or of a task of it, has begun before.
+    """
     if job.state is JobState.SUSPENDED:
         return "Slurm has suspended it"
     if job.state is not JobState.PENDING:
         return None
     expected = f"; expected start: {_moment(job.start_time, now)}" if job.start_time else ""
-    return f"{_sentence(job.reason)} ({job.reason}){expected}"
+    requeued = began and job.reason == BEGIN_TIME
+    sentence = _REQUEUED if requeued else _sentence(job.reason)
+    return f"{sentence} ({job.reason}){expected}"
 
 
 def _sentence(reason: str) -> str:

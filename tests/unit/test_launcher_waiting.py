@@ -35,16 +35,23 @@ NOW = 1_800_000_000.0
     ],
 )
 def test_reasons(reason: str, part: str) -> None:
-    assert part in (waits_for(QueuedJob("7", JobState.PENDING, reason), NOW) or "")
+    assert part in (waits_for(QueuedJob("7", JobState.PENDING, reason), NOW, began=False) or "")
+
+
+def test_a_job_that_has_run_was_requeued_and_does_not_wait_for_its_users_time() -> None:
+    job = QueuedJob("7", JobState.PENDING, "BeginTime")
+    first, again = (waits_for(job, NOW, began=began) or "" for began in (False, True))
+    assert ("--begin" in first, "requeued" in first) == (True, False)
+    assert ("--begin" in again, "requeued" in again) == (False, True)
 
 
 def test_the_expected_start_is_told() -> None:
     job = QueuedJob("7", JobState.PENDING, "Priority", NOW + 5 * 86400)
-    assert "expected start: 2027-01-2" in (waits_for(job, NOW) or "")
+    assert "expected start: 2027-01-2" in (waits_for(job, NOW, began=False) or "")
 
 
 def test_a_job_that_runs_waits_for_nothing() -> None:
-    assert waits_for(QueuedJob("7", JobState.RUNNING, "None"), NOW) is None
+    assert waits_for(QueuedJob("7", JobState.RUNNING, "None"), NOW, began=False) is None
 
 
 def test_one_question_for_ten_seconds() -> None:
