@@ -11,7 +11,7 @@ from .causes import StopCause
 from .degrade import stay
 from .events import AllocationArranged, AllocationRefused
 from .policy import Policy
-from .state import Phase, State
+from .state import Phase, State, weakest_first
 from .ways_back import (
     Decision,
     cause_text,
@@ -80,11 +80,13 @@ def allocation_arranged(state: State, event: AllocationArranged) -> Decision:
 def given_again(state: State, policy: Policy) -> tuple[State, str]:
     """Take what there is when the scheduler had only nodes that this run has left before.
 
-    Their exclusions are dropped, the oldest first, as many as the run needs; gives what to say. The
-    ranks do not leave them again for what is seen while they run: there is nowhere to go.
+    Their exclusions are dropped, those on weak evidence first, as many as the run needs; gives what
+    to say. The ranks do not leave them again for what is seen while they run: there is nowhere to
+    go.
     """
     lacking = max(policy.least_nodes - len(state.healthy), 0)
-    again = [exclusion for exclusion in state.excluded if exclusion.node in state.nodes][:lacking]
+    here = [exclusion for exclusion in state.excluded if exclusion.node in state.nodes]
+    again = weakest_first(here)[:lacking]
     if not again:
         return state, ""
     kept = tuple(exclusion for exclusion in state.excluded if exclusion not in again)

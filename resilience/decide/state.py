@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from .causes import FaultCause, StopCause
 from .classify import Fault
@@ -32,6 +34,25 @@ class Exclusion:
     node: str
     cause: str
     evidence: str
+
+
+# What says itself that it is the node: the scheduler, a check, the hardware, or the user. Any other
+# cause of an exclusion is a program's failure that came twice on it.
+_STRONG: Final = frozenset(
+    {
+        FaultCause.NODE_DOWN.value,
+        FaultCause.GPU_HARDWARE.value,
+        FaultCause.GPU_LOST.value,
+        "preflight",
+        "degraded",
+        "user",
+    }
+)
+
+
+def weakest_first(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:
+    """Those on weak evidence before the others; of either the oldest first."""
+    return tuple(sorted(exclusions, key=lambda exclusion: exclusion.cause in _STRONG))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

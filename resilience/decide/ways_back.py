@@ -25,7 +25,7 @@ from .causes import StopCause, way_on
 from .events import AllocationArranged
 from .policy import Policy
 from .rules import Budget
-from .state import Exclusion, Phase, State
+from .state import Exclusion, Phase, State, weakest_first
 
 USER: Final = "user"  # as the cause of an exclusion
 _SHOWN: Final = 3  # exclusions in one sentence, the newest
@@ -131,9 +131,9 @@ def _ask(state: State, reason: str) -> Decision:
 
 
 def to_avoid(state: State) -> tuple[str, ...]:
-    """When too many are excluded, the first are forgotten: weak evidence is."""
+    """When too many are excluded, the first are forgotten: weak evidence is, then the oldest."""
     slow = state.slow - set(state.excluded_nodes)
-    return (*sorted(slow), *state.excluded_nodes)
+    return (*sorted(slow), *(exclusion.node for exclusion in weakest_first(state.excluded)))
 
 
 def restarting(state: State, arranged: AllocationArranged) -> Decision:

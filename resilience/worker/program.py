@@ -13,6 +13,7 @@ from typing import Final
 
 from .memory import oom_kills
 from .secret_files import read_secrets
+from .shared_memory import remove_leftovers
 from .standby import Standby, is_python
 
 _TAIL_BYTES: Final = 8192
@@ -152,6 +153,7 @@ class Program:
                     os.kill(child, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child, 0)
+        remove_leftovers()
 
     def _end(self, status: int, max_rss_bytes: int) -> dict[str, object]:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)

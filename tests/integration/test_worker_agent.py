@@ -30,6 +30,25 @@ for step in run.steps(4):
     seen.append(step)
 print("end", seen, flush=True)
 """
+# As in a collective: code that runs no handler of Python's, for as long as somebody else likes.
+DEAF = """
+import ctypes, sys, threading, relight
+lock, unlock = ctypes.CDLL(None).pthread_mutex_lock, ctypes.CDLL(None).pthread_mutex_unlock
+mutex, ready = ctypes.create_string_buffer(64), threading.Event()
+def other():
+    lock(mutex)
+    ready.set()
+    sys.stdin.readline()
+    unlock(mutex)
+run = relight.join()
+for step in run.steps(4):
+    threading.Thread(target=other).start()
+    ready.wait()
+    with run.section("eval"):
+        print("step", step, flush=True)
+        lock(mutex)
+        unlock(mutex)
+"""
 FIRST = Incarnation("7.0", 1)
 
 
@@ -44,7 +63,14 @@ class PretendedAgent:
         self._server.listen()
         self._server.settimeout(30)
 
-    def start(self, *, interval: str = "auto", restore: str = "", generation: int = 1) -> None:
+    def start(
+        self,
+        *,
+        interval: str = "auto",
+        restore: str = "",
+        generation: int = 1,
+        program: str = PROGRAM,
+    ) -> None:
         environment = {
             "RELIGHT_AGENT_SOCKET": str(self.folder / "agent.sock"),
             "RELIGHT_ATTEMPT": FIRST.attempt,
@@ -54,7 +80,7 @@ class PretendedAgent:
             "RELIGHT_RESTORE": restore,
         }
         self.program = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", program],
             env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -187,6 +213,21 @@ def test_a_signal_is_only_reported(agent: PretendedAgent, number: signal.Signals
     agent.end_step()
     assert saved_step(agent).step == 1
     assert agent.next_line() == "step 1"
+
+
+def test_a_signal_is_heard_and_obeyed_in_an_evaluation_inside_a_collective(
+    agent: PretendedAgent,
+) -> None:
+    agent.start(program=DEAF)
+    assert agent.next_line() == "step 0"
+    assert agent.next_of("entered")["section"] == "eval"
+    agent.program.send_signal(signal.SIGTERM)
+    assert agent.next_of("signalled")["signal"] == "SIGTERM"
+    assert agent.hold(1) == 0
+    agent.send(type="stop_at", ask=1, step=1, reason="preempted")
+    agent.end_step()
+    assert saved_step(agent).step == 1
+    assert agent.ending() == (75, "")
 
 
 def test_a_failed_save_is_reported_and_training_goes_on(agent: PretendedAgent) -> None:

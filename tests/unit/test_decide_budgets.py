@@ -32,7 +32,8 @@ from relight.resilience.decide.events import (
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.replay import failures
 from relight.resilience.decide.rules import Blame, Budget, Rule
-from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.state import Exclusion, Phase, State
+from relight.resilience.decide.ways_back import to_avoid
 
 
 def rule(word: str, cause: FaultCause, blame: Blame, budget: Budget) -> Rule:
@@ -229,6 +230,20 @@ def test_a_suspicion_does_not_cost_the_allocation() -> None:
         story.fail("crash")
         assert story.excluded == []
         assert isinstance(story.last[-1], StartRanks)
+
+
+def test_what_is_known_least_well_of_is_forgotten_first() -> None:
+    strong = Exclusion(node="n1", cause="GPU lost", evidence="fallen off the bus")
+    weak = Exclusion(node="n2", cause="crashed", evidence="the second time there")
+    state = State(excluded=(strong, weak), slow=frozenset({"n3"}))
+    assert to_avoid(state) == ("n3", "n2", "n1")
+    begin = AttemptStarted(
+        attempt="7.1", job_id="7", restart_count=1, nodes=("n1", "n2"), batch_node="n1"
+    )
+    policy = Policy(nodes=1, tasks_per_node=1, preflight=False)
+    after, (start,) = step(state, begin, policy, 0.0)
+    assert isinstance(start, StartRanks)
+    assert (start.nodes, after.excluded_nodes) == (("n2",), ("n1",))
 
 
 def test_marks_outlive_an_attempt() -> None:

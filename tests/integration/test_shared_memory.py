@@ -1,0 +1,57 @@
+"""What killed programs leave in /dev/shm is removed, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from relight.resilience.worker.shared_memory import remove_leftovers
+
+# A process that keeps one file mapped and another open; and its own segment, until it is killed.
+HOLDER = """
+import mmap, sys
+from multiprocessing.shared_memory import SharedMemory
+mapped, kept_open, shared = sys.argv[1:]
+with open(mapped, "r+b") as file:
+    view = mmap.mmap(file.fileno(), 0)
+still = open(kept_open)
+segment = SharedMemory(shared, create=True, size=4096)
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_only_what_nobody_uses_goes(tmp_path: Path) -> None:
+    used = [tmp_path / "psm_mapped", tmp_path / "nccl-open"]
+    left = [tmp_path / "torch_1_2", tmp_path / "sem.mp-x", tmp_path / "psm_left"]
+    meant = tmp_path / "dataset.bin"
+    for path in (*used, *left, meant):
+        path.write_bytes(b"x" * 4096)
+    name = f"psm_relight_test_{tmp_path.name}"
+    segment = Path("/dev/shm") / name
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, *map(str, used), name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,
+    )
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"up\n"
+        remove_leftovers(tmp_path)
+        assert sorted(tmp_path.iterdir()) == sorted([*used, meant])
+        remove_leftovers()
+        assert segment.exists()
+    finally:
+        _kill_group(holder)
+    remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == [meant]
+    remove_leftovers()
+    assert not segment.exists()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """With the process of Python's that would remove the segment."""
+    subprocess.run(["kill", "-KILL", "--", f"-{process.pid}"], check=True)
+    process.communicate()
