@@ -49,7 +49,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One sentence of the run's story."""
+    """One sentence of the run's story; ``attempt`` is empty while none ran."""
 
     time: float
     attempt: str
@@ -69,8 +69,9 @@ class History:
         return asdict(self)
 
 
-def history(run_id: str, records: Sequence[Record]) -> History:
-    """A run's history from the records of all its attempts, oldest first."""
+def history(run_id: str, records: Sequence[Record], untold: Record | None = None) -> History:
+    """A run's history from the records of all its attempts, oldest first; ``untold`` is its end,
+    where that came while no attempt ran."""
     names = list(dict.fromkeys(record.attempt for record in records))
     return History(
         run_id=run_id,
@@ -87,7 +88,7 @@ def history(run_id: str, records: Sequence[Record]) -> History:
         ),
         story=tuple(
             Happening(time=record.time, attempt=record.attempt, text=said)
-            for record in _told_once(records)
+            for record in _told_once([*records, *([untold] if untold is not None else [])])
             if (said := sentence(record)) is not None
         ),
     )

@@ -12,6 +12,7 @@ from relight.resilience.supervise.standing import read_verdict
 
 from ..report import History, history
 from ..runs import find_one_run
+from ..watch import untold_end
 from .run_argument import complete_run
 
 
@@ -21,11 +22,9 @@ from .run_argument import complete_run
 def command(run: str, as_json: bool) -> None:
     """Tell what happened to RUN: attempts, generations, causes, excluded nodes, checkpoints."""
     stored = find_one_run(run)
-    told = history(stored.run_id, read_journals(stored.folder.journals))
+    end = untold_end(stored.folder, read_verdict(stored.folder))
+    told = history(stored.run_id, read_journals(stored.folder.journals), end)
     click.echo(json.dumps(told.to_json()) if as_json else _text(told))
-    verdict = read_verdict(stored.folder)
-    if not as_json and not told.attempts and verdict is not None:  # it has no story to end
-        click.echo(f"{verdict.state}: {verdict.reason}")
 
 
 def _text(told: History) -> str:
@@ -34,7 +33,7 @@ def _text(told: History) -> str:
     for happening in told.story:
         if happening.attempt != attempt:
             attempt = happening.attempt
-            lines.append(f"\nattempt {attempt}")
+            lines.append(f"\nattempt {attempt}" if attempt else "\nwhile no attempt ran")
         time = datetime.fromtimestamp(happening.time)
         lines.append(f"  {time:%Y-%m-%d %H:%M:%S}  {happening.text}")
     if told.excluded:

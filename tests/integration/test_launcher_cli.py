@@ -219,6 +219,10 @@ def test_status_without_an_answer_is_unknown(relight: Relight, tmp_path: Path, f
 def test_cancel(relight: Relight, tmp_path: Path, fake: Path) -> None:
     (fake / "sbatch.out").write_text("Submitted batch job 42\n")
     answer = json.loads(relight("submit", spec(tmp_path), "--json").stdout)
+    preempted = {"outcome": "RESTARTING", "reason": "goes on as job 43 (successor)"}
+    line = {"place": 1, "time": 1.0, "kind": "action", "name": "Finish", "data": preempted}
+    (Path(answer["run_dir"]) / "journal").mkdir()
+    (Path(answer["run_dir"]) / "journal" / "42.0.jsonl").write_text(json.dumps(line) + "\n")
     (fake / "squeue.1.out").write_text("42|RUNNING|None\n")
     (fake / "squeue.2.out").write_text("42|COMPLETING|None\n43|PENDING|Dependency\n")
     result = relight("cancel", answer["run_id"], "--json")
@@ -229,6 +233,10 @@ def test_cancel(relight: Relight, tmp_path: Path, fake: Path) -> None:
     calls = (fake / "calls").read_text()
     assert "scancel\t42\nsqueue" in calls
     assert "scancel\t43\nsqueue" in calls
+    ends = [line.split("  ")[-1] for line in relight("history", "42").stdout.splitlines()][-4:]
+    assert ends[0] == "RESTARTING: goes on as job 43 (successor)"
+    assert ends[1:3] == ["", "while no attempt ran"]
+    assert ends[3] == "CANCELLED: relight cancel was called; no supervisor was alive"
 
 
 def test_cancel_after_the_verdict_ends_what_is_left(
