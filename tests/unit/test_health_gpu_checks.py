@@ -174,6 +174,7 @@ def test_all_boards_are_there(install: Install, candidate: Candidate) -> None:
         "cuda": "12.8",
         "gpu vbios": "96.00.61.00.01",
         "gpu clock": "1980",
+        "gpu power limit": "700",
     }
 
 

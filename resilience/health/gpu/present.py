@@ -40,6 +40,7 @@ def _count(candidate: Candidate, driver: Driver) -> Finding:
             "cuda": driver.cuda_version(),
             "gpu vbios": _distinct(gpu.firmware() for gpu in gpus),
             "gpu clock": _distinct(str(gpu.read(Reading.CLOCK_MAX)) for gpu in gpus),
+            "gpu power limit": _distinct(str(gpu.read(Reading.POWER_LIMIT)) for gpu in gpus),
         },
     )
 
@@ -56,7 +57,8 @@ def _distinct(texts: Iterable[str]) -> str:
 
 CHECK = Check(
     name="gpu_present",
-    reads="NVML: device count, serial numbers, versions of driver, CUDA and VBIOS, highest clock",
+    reads="NVML: device count, serial numbers, versions of driver, CUDA and VBIOS, "
+    "highest clock, power limit",
     threshold="as many as SLURM_GPUS_ON_NODE and resources.gpus_per_node, and all can be opened",
     worst=Outcome.FAIL_NODE,
     fault=Fault.HARDWARE,
