@@ -32,6 +32,8 @@ over() {
 mkdir "$private/root" "$private/locks"
 over etc /etc
 over cache "$cache"
+over lib "$(dirname "$root")" # so that the folder to mount on is private, too, and goes
+mkdir -p "$root"
 mount --bind "$private/root" "$root"
 mount --bind "$private/locks" "$locks"
 mount -t tmpfs tmpfs "$networks"
@@ -42,7 +44,7 @@ exec "$@"
 
 def run(argv: list[str], layout: Layout) -> int:
     """Run a command apart from this machine's cluster; give its exit status."""
-    for folder in (layout.root, layout.cache, NETWORKS):
+    for folder in (layout.cache, NETWORKS):
         folder.mkdir(parents=True, exist_ok=True)
     # On a disk: the cluster's shared folder will be in it, and tmpfs has no direct writes.
     private = Path(tempfile.mkdtemp(prefix="relight-minicluster-", dir="/var/tmp"))
