@@ -97,6 +97,16 @@ class Resources(_Section):
     time_min: Seconds | None = None
     partition: Line | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_components(cls, value: object) -> object:
+        if isinstance(value, list):
+            raise ValueError(
+                "a list would be the components of a heterogeneous job, and ranks have nodes of "
+                "one kind: write a batch script with `#SBATCH hetjob` lines, for `relight sbatch`"
+            )
+        return value
+
     @property
     def least_time_s(self) -> float | None:
         """How short Slurm may make an attempt."""

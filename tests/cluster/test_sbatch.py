@@ -162,6 +162,30 @@ def test_a_script_that_fails_is_not_run_again(desk: Desk) -> None:
     eventually(lambda: "3:0" in desk.site.user(*accounted), 30, run.story)
 
 
+COMPONENTS = """#!/bin/bash
+#SBATCH --time=5 --output=components.out --nodes=1
+#SBATCH hetjob
+#SBATCH --nodes=2 --mem=500M
+echo "life ${SLURM_RESTART_COUNT:-0} of $SLURM_HET_SIZE"
+srun --het-group=0,1 bash -c 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME"'
+[ "${SLURM_RESTART_COUNT:-0}" -ge 1 ] || until [ -e go ]; do sleep 0.2; done
+"""
+
+
+def test_a_heterogeneous_job_comes_back_with_all_its_components(desk: Desk) -> None:
+    desk.write("components.sh", COMPONENTS)
+    run = desk.relight("components.sh")
+    run.wait(lambda: desk.text("components.out").count("task") == 3)
+    assert run.status()["state"] == "RUNNING"
+    desk.site.user("scontrol", "requeue", run.job_id)
+    assert run.finish()["state"] == "COMPLETED", run.story()
+    lines = desk.text("components.out").splitlines()
+    assert [line for line in lines if line.startswith("life")] == ["life 0 of 2", "life 1 of 2"]
+    tasks = [line.split() for line in lines if line.startswith("task")]
+    assert sorted(words[1] for words in tasks[3:]) == ["0", "1", "2"]
+    assert len({words[-1] for words in tasks[3:]}) == 3, "three nodes"
+
+
 SIGNALS = """#!/bin/bash
 #SBATCH --time=5 --output=signals.out
 trap 'echo heard USR1' USR1

@@ -89,6 +89,16 @@ def test_an_unknown_state_counts_as_live() -> None:
     assert not JobState.TIMEOUT.live
 
 
+def test_a_heterogeneous_job_is_that_of_its_first_component() -> None:
+    job = parse_job(recorded("scontrol-show-job-heterogeneous"))
+    assert job is not None
+    assert (job.job_id, job.state, job.nodes, job.batch_host) == (
+        "5", JobState.RUNNING, ("n1",), "n1",
+    )  # fmt: skip
+    (queued,) = parse_queue(recorded("squeue-heterogeneous"))
+    assert (queued.job_id, queued.state) == ("5", JobState.RUNNING)
+
+
 def test_an_empty_queue() -> None:
     assert parse_queue("") == []
 

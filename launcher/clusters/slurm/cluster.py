@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -83,6 +83,8 @@ class SlurmCluster:
 
     def step_command(self, request: StepRequest) -> Command:
         env = {**self._env_for_steps(), **request.env}
+        if "SLURM_HET_SIZE" in self.env:  # the nodes that we know are those of the first component
+            request = replace(request, options=(*request.options, "--het-group=0"))
         allocated = self.allocation().nodes
         in_order = tuple(node for node in allocated if node in request.nodes)
         if in_order == request.nodes:

@@ -62,6 +62,8 @@ _OTHERS: Final = frozenset(
         *("STAGE_OUT", "UPDATE_DB"),
     }
 )
+_JOB: Final = re.compile(r"^JobId=", re.MULTILINE)
+_LEADER: Final = re.compile(r"^JobId=(\d+) HetJobId=\1 HetJobOffset=0 ")
 _DOWN: Final = frozenset({"down", "fail", "failing", "error"})
 _UP: Final = frozenset(
     {"idle", "alloc", "allocated", "mixed", "completing", "draining", "drained", "reserved"}
@@ -105,10 +107,13 @@ def parse_job(text: str) -> JobFacts | None:
 
     Only fields whose values Slurm makes are read. JobName and what begins with Command (SubmitLine
     of 25.05 and later, Comment) are user text that may hold spaces and ``=``: they are cut out.
+    Of a heterogeneous job the first component counts: there the batch script runs.
     """
+    lines = text.splitlines()
+    text = next((line for line in lines if _LEADER.search(line)), text)
     text = re.sub(r" JobName=.*? UserId=", " UserId=", text, count=1)
     job_id = _field(text, "JobId")
-    if job_id is None or (text.count("JobId=") > 1 and "ArrayJobId=" not in text):
+    if job_id is None or (len(_JOB.findall(text)) > 1 and "ArrayJobId=" not in text):
         return None
     text = text.partition(" Command=")[0]
     return JobFacts(
@@ -132,7 +137,8 @@ def parse_job(text: str) -> JobFacts | None:
 def parse_queue(text: str) -> list[QueuedJob]:
     """The jobs in the output of ``squeue``, in the formats of :mod:`commands`.
 
-    Of ``7_[1-3%2]``, how many may run at once is left out: no other command takes it so.
+    Of ``7_[1-3%2]``, how many may run at once is left out: no other command takes it so. ``7+0``,
+    the first component of a heterogeneous job, stands for the job.
     """
     jobs = []
     for line in text.splitlines():
@@ -140,7 +146,8 @@ def parse_queue(text: str) -> list[QueuedJob]:
         state, _, rest = rest.partition("|")
         reason, _, rest = rest.partition("|")
         start, _, command = rest.partition("|")
-        if separator:
+        job_id, _, component = job_id.partition("+")
+        if separator and component in ("", "0"):
             job_id = re.sub(r"%\d+(?=]$)", "", job_id)
             jobs.append(QueuedJob(job_id, job_state(state), reason, parse_time(start), command))
     return jobs
