@@ -78,16 +78,7 @@ class Trial:
             told = (host, str(server.getsockname()[1]), str(self.folder / "notes"))
             (self.folder / "notes").touch()
             step = subprocess.Popen(
-                [
-                    *_STEP,
-                    *where,
-                    f"--ntasks={len(others)}",
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    _PEER,
-                    *told,
-                ],
+                [*_STEP, *where, f"--ntasks={len(others)}", *_PYTHON, _PEER, *told],
                 stdout=subprocess.DEVNULL,
             )
             try:
@@ -136,16 +127,7 @@ class Trial:
     def step_signal(self) -> None:
         """Who hears what Slurm sends to a step: its process, and a child of that."""
         step = subprocess.Popen(
-            [
-                *_STEP,
-                "--nodes=1",
-                "--ntasks=1",
-                sys.executable,
-                "-P",
-                "-c",
-                _LISTENER,
-                str(self.folder),
-            ]
+            [*_STEP, "--nodes=1", "--ntasks=1", *_PYTHON, _LISTENER, str(self.folder)]
         )
         try:
             ready = _in_time(lambda: all(self._is("ready", who) for who in ("direct", "child")))
