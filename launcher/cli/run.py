@@ -96,6 +96,8 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
             f"{config.nodes_needed}; --set resources.nodes=N asks for fewer, `relight submit` "
             "gets an allocation of its own"
         )
+    if held is not None:
+        _check_cpus(config, held)
     if held is None and config.container is not None and config.container.runtime == "pyxis":
         raise UsageError(
             "container.runtime: pyxis is a part of Slurm's srun; `relight submit` runs it there, "
@@ -106,6 +108,20 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
             f"mpi: {config.mpi} needs Slurm's srun to connect {config.world_size} ranks; "
             "`relight submit` runs it there, and `relight run` inside of salloc"
         )
+
+
+def _check_cpus(config: RunConfig, held: HeldAllocation) -> None:
+    """Of the nodes that the ranks begin on: a step that asks for more never starts."""
+    need = config.tasks_per_node * config.cpus_per_task
+    for node, cpus in list(zip(held.nodes, held.cpus, strict=False))[: config.nodes]:
+        if cpus < need:
+            raise UsageError(
+                f"the allocation {held.job_id} has {cpus} of the {need} CPUs on {node} that the "
+                f"job needs (tasks_per_node {config.tasks_per_node}, cpus_per_task "
+                f"{config.cpus_per_task}); `salloc --ntasks-per-node={config.tasks_per_node} "
+                f"--cpus-per-task={config.cpus_per_task}` gets as many, "
+                "--set resources.tasks_per_node=N asks for fewer"
+            )
 
 
 def check_command(config: RunConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -64,8 +64,9 @@ def cluster(tmp_path: Path, client: SlurmClient, nodes: int = 2) -> HeldCluster:
 def test_an_allocation_is_known_by_its_variables() -> None:
     assert held_allocation({}) is None
     assert held_allocation(THREE) == HeldAllocation("7", ("n1", "n2", "n3"))
-    with pytest.raises(UsageError, match="unset SLURM_JOB_ID"):
-        held_allocation({"SLURM_JOB_ID": "7"})
+    for unreadable in ({"SLURM_JOB_ID": "7"}, {**THREE, "SLURM_JOB_CPUS_PER_NODE": "2(x"}):
+        with pytest.raises(UsageError, match="unset SLURM_JOB_ID"):
+            held_allocation(unreadable)
 
 
 def test_a_run_must_fit_into_it(tmp_path: Path) -> None:
@@ -75,6 +76,21 @@ def test_a_run_must_fit_into_it(tmp_path: Path) -> None:
         check_place(config(tmp_path, nodes=4), held)
     with pytest.raises(UsageError, match="inside of salloc"):
         check_place(config(tmp_path, mpi="pmix"), None)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "refused"), [("2(x3)", ""), ("2(x2),1", ""), ("1(x3)", "n1"), ("2,1(x2)", "n2")]
+)
+def test_its_nodes_must_have_the_cpus(tmp_path: Path, cpus: str, refused: str) -> None:
+    """Or srun refuses each step, attempt after attempt. The third node is not needed."""
+    held = held_allocation({**THREE, "SLURM_JOB_CPUS_PER_NODE": cpus})
+    wide = replace(config(tmp_path), tasks_per_node=2)
+    if not refused:
+        check_place(wide, held)
+        return
+    with pytest.raises(UsageError, match=f"has 1 of the 2 CPUs on {refused} that") as told:
+        check_place(wide, held)
+    assert "salloc --ntasks-per-node=2 --cpus-per-task=1" in str(told.value)
 
 
 def test_steps_go_to_its_nodes_and_not_by_what_salloc_was_asked(tmp_path: Path) -> None:

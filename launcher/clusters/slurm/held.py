@@ -24,17 +24,19 @@ from relight.resilience.supervise.cluster import (
 
 from ..local import HELD, LocalCluster
 from .cluster import SlurmCluster, reachable_name
-from .hostlist import expand_nodes
+from .hostlist import expand_counts, expand_nodes
 
 _KEPT: Final = ("SLURM_JOB_ID", "SLURM_CONF")
 
 
 @dataclass(frozen=True, slots=True)
 class HeldAllocation:
-    """A job's id and nodes, from the environment of a shell inside it."""
+    """A job's id, nodes and CPUs on each, from the environment of a shell inside it; of the CPUs
+    nothing where that does not say."""
 
     job_id: str
     nodes: tuple[str, ...]
+    cpus: tuple[int, ...] = ()
 
 
 def held_allocation(env: Mapping[str, str]) -> HeldAllocation | None:
@@ -47,7 +49,9 @@ def held_allocation(env: Mapping[str, str]) -> HeldAllocation | None:
     if not job_id:
         return None
     try:
-        return HeldAllocation(job_id, expand_nodes(env["SLURM_JOB_NODELIST"]))
+        nodes = expand_nodes(env["SLURM_JOB_NODELIST"])
+        cpus = expand_counts(env.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        return HeldAllocation(job_id, nodes, cpus)
     except (KeyError, ValueError) as error:
         raise UsageError(
             f"SLURM_JOB_ID is {job_id}, but the nodes of that job are not known ({error}): "

@@ -1,4 +1,4 @@
-"""Slurm's compressed node lists (pure)."""
+"""Slurm's compressed node lists, and lists of numbers by node (pure)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 _NO_LIST: Final = frozenset({"", "(null)", "None assigned", "None"})
 _PIECE: Final = re.compile(r"\[([^\]]*)\]|([^,\[\]]+)|(,)")
+_COUNT: Final = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
 def expand_nodes(text: str) -> tuple[str, ...]:
@@ -20,6 +21,21 @@ def expand_nodes(text: str) -> tuple[str, ...]:
     if text in _NO_LIST:
         return ()
     return tuple(name for group in _groups(text) for name in _names(group))
+
+
+def expand_counts(text: str) -> tuple[int, ...]:
+    """The numbers of ``4(x2),2``, one for each node; none of an empty text.
+
+    Raises:
+        ValueError: it is not such a list.
+    """
+    counts: list[int] = []
+    for part in text.split(",") if text else ():
+        match = _COUNT.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{text!r} is not a list of numbers by node: {part!r}")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return tuple(counts)
 
 
 def _groups(text: str) -> Iterator[list[list[str]]]:
