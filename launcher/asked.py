@@ -44,5 +44,8 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
 
         connect(spec.checkpoint.archive.url)  # only whether its library is there
     if spec.code == "snapshot":
-        facts = replace(facts, tree=work_tree(folder).resolve())
+        try:
+            facts = replace(facts, tree=work_tree(folder).resolve())
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from error
     return Asked(spec, text, facts)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from relight.counted import counted
 from relight.errors import RelightError, UsageError
 from relight.resilience.ledger.score import Standing, standings
 from relight.resilience.ledger.store import default_ledger
@@ -134,7 +135,7 @@ def _partition(client: SlurmClient, name: str | None) -> dict[tuple[str, str], s
 def _notes(choice: Choice) -> tuple[str, ...]:
     avoided = [
         f"avoiding {one.node}: {one.evidence[0].lines[0]} "
-        f"({len(one.runs)} run{'s' if len(one.runs) > 1 else ''}; `relight nodes show {one.node}`)"
+        f"({counted(len(one.runs), 'run')}; `relight nodes show {one.node}`)"
         for one in choice.avoided
     ]
     kept = [

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from relight.counted import counted
 from relight.errors import UsageError
 
 from .clusters.local_front import allocation_of
@@ -63,7 +64,9 @@ def chosen(run: StoredRun, place: Inside, node: str | None, rank: int | None) ->
     if rank is not None:
         number = rank // run.plan.config.tasks_per_node
         if not 0 <= rank < run.plan.config.world_size or number >= len(place.nodes):
-            raise UsageError(f"run {run.run_id} has {run.plan.config.world_size} ranks, from 0")
+            raise UsageError(
+                f"run {run.run_id} has {counted(run.plan.config.world_size, 'rank')}, from 0"
+            )
         return (place.nodes[number],)
     if node is None:
         return place.nodes

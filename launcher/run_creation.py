@@ -63,7 +63,7 @@ def new_run_folder(
     except FileExistsError as error:
         raise UsageError(f"{root} exists: give another run_dir, or remove it first") from error
     except OSError as error:
-        raise UsageError(f"cannot make the run folder {root}: {error.strerror}") from error
+        raise _no_folder(root, error) from error
     try:
         if link != root:  # so that a run with a run_dir of its own is found by its id
             link.symlink_to(root)
@@ -84,6 +84,13 @@ def new_run_folder(
             for place in made:
                 place.rmdir()
         raise
+
+
+def _no_folder(root: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot make the run folder {root}: {error.strerror}; run_dir in the spec names another "
+        "place, RELIGHT_HOME one for all runs"
+    )
 
 
 def note_jobs(folder: RunFolder, job_ids: Sequence[str]) -> None:
@@ -118,6 +125,9 @@ def write_user_script(folder: RunFolder, text: str) -> None:
 
 
 def _write(path: Path, text: str, mode: int = 0o600) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        file.write(text)
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.write(text)
+    except OSError as error:  # a full disk comes without a name
+        raise _no_folder(path.parent, error) from error

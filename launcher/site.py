@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from relight.counted import counted
 from relight.errors import RelightError
 from relight.resilience.config import RunConfig
 
@@ -87,7 +88,7 @@ def size_warning(site: Site, resources: Resources) -> str | None:
         return None
     spares = f", {resources.spares} of them spare" if resources.spares else ""
     return (
-        f"the job needs {wanted} nodes{spares}, and partition {partition.name} has "
+        f"the job needs {counted(wanted, 'node')}{spares}, and partition {partition.name} has "
         f"{partition.nodes} in all: it will wait in vain until there are more"
     )
 

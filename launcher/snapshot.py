@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
 
@@ -40,7 +41,13 @@ def work_tree(folder: Path) -> Path:
     Raises:
         UsageError: none does.
     """
-    return Path(_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    root = _git(folder, "rev-parse", "--show-toplevel", check=False).removesuffix("\n")
+    if not root:
+        raise UsageError(
+            f"code: snapshot copies a git work tree, and git finds none in {folder}: `git init` "
+            "there makes one, without `code` the run uses the files as they are then"
+        )
+    return Path(root)
 
 
 def take_snapshot(tree: Path, run: RunFolder) -> Snapshot:
@@ -54,9 +61,9 @@ def take_snapshot(tree: Path, run: RunFolder) -> Snapshot:
     sizes = [(tree / name).lstat().st_size for name in names]
     if len(names) > MOST_FILES or sum(sizes) > MOST_BYTES:
         raise UsageError(
-            f"code: snapshot would copy {len(names)} files with {sum(sizes) / 1024**2:.0f} MiB of "
-            f"{tree}; at most {MOST_FILES} files and {MOST_BYTES // 1024**2} MiB are: put what "
-            "is no code into .gitignore"
+            f"code: snapshot would copy {counted(len(names), 'file')} with "
+            f"{sum(sizes) / 1024**2:.0f} MiB of {tree}; at most {MOST_FILES} files and "
+            f"{MOST_BYTES // 1024**2} MiB are: put what is no code into .gitignore"
         )
     target = run.code
     target.mkdir(mode=0o700)

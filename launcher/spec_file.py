@@ -106,11 +106,20 @@ def _included(written: Layer, path: Path) -> list[Layer]:
     named = {"include": written.value.get("include", [])}
     layer = substitute(Layer(named, written.places), os.environ, "-")
     names = layer.value["include"]
-    return [
-        _partial(path.parent / from_home(name), "included")
-        for name in (names if isinstance(names, list) else [names])
-        if isinstance(name, str)  # anything else is told as a fault of the spec
-    ]
+    found, faults = [], []
+    for number, name in enumerate(names if isinstance(names, list) else [names]):
+        if not isinstance(name, str):
+            continue  # it is told as a fault of the spec
+        try:
+            found.append(_partial(path.parent / from_home(name), "included"))
+        except SpecError:
+            raise  # it has a place of its own
+        except UsageError as error:
+            place = nearest(("include", number), written.places)
+            faults.append(Fault(place, f"include: {error}"))
+    if faults:
+        raise SpecError(faults)
+    return found
 
 
 def _partial(path: Path, what: str) -> Layer:

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
+from relight.counted import counted
 from relight.resilience.messages import PASSED_ON
 
 from .units import check_interval, parse_bytes, parse_duration, parse_every
@@ -126,7 +127,7 @@ def _sweep(value: object) -> list[dict[str, str]]:
     else:
         raise ValueError("write {lr: [0.1, 0.2], seed: [1, 2]}, or a list of {lr: 0.1, seed: 1}")
     if not 1 <= len(points) <= MOST_POINTS:
-        raise ValueError(f"{len(points)} points; there must be 1 to {MOST_POINTS}")
+        raise ValueError(f"{counted(len(points), 'point')}; there must be 1 to {MOST_POINTS}")
     if any(point.keys() != points[0].keys() for point in points):
         raise ValueError("all points must give the same names")
     return points

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from relight.counted import counted
 from relight.resilience.decide.causes import way_on
 from relight.resilience.supervise.journal import Record
 
@@ -57,7 +58,7 @@ def _ranks_started(data: Data) -> str:
     step = data.get("restored_step")
     begin = "from the beginning" if step is None else f"from the checkpoint of step {step}"
     return (
-        f"generation {data.get('generation')}: {data.get('world_size')} ranks on "
+        f"generation {data.get('generation')}: {_counted(data.get('world_size'))} on "
         f"{_names(data.get('nodes'))}, {begin}"
     )
 
@@ -71,10 +72,24 @@ def _rank_exited(data: Data) -> str | None:
 
 
 def _ranks_lingered(data: Data) -> str:
+    who, be = _ranks(data)
+    return f"{who} {be} slow to exit, and ended now: {data.get('detail')}"
+
+
+def _ranks_hung(data: Data) -> str:
+    who, be = _ranks(data)
+    return f"hang: {data.get('detail')}; {who} {be} behind"
+
+
+def _ranks(data: Data) -> tuple[str, str]:
+    """Who, and the verb that goes with them."""
     ranks = data.get("ranks")
     one = isinstance(ranks, (list, tuple)) and len(ranks) == 1
-    who = f"rank {_names(ranks)} is" if one else f"ranks {_names(ranks)} are"
-    return f"{who} slow to exit, and ended now: {data.get('detail')}"
+    return (f"rank {_names(ranks)}", "is") if one else (f"ranks {_names(ranks)}", "are")
+
+
+def _counted(world_size: object) -> str:
+    return counted(world_size, "rank") if isinstance(world_size, int) else f"{world_size} ranks"
 
 
 def _nodes_watched(data: Data) -> str:
@@ -148,7 +163,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "StartFailed": lambda d: f"the ranks did not start: {d.get('detail')}",
     "RankExited": _rank_exited,
     "RankLost": lambda d: f"rank {d.get('rank')} on {d.get('node')} is lost: {d.get('detail')}",
-    "RanksHung": lambda d: f"hang: {d.get('detail')}; ranks {_names(d.get('ranks'))} are behind",
+    "RanksHung": _ranks_hung,
     "RanksLingered": _ranks_lingered,
     "RanksStraggled": lambda d: f"slow: {d.get('detail')}",
     "LossNotFinite": lambda d: f"rank {d.get('rank')} on {d.get('node')}: {d.get('detail')}",
@@ -165,9 +180,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "CheckpointFetched": lambda d: (
         f"checkpoint {d.get('step')} was brought back from the archive{_speed(d)}"
     ),
-    "TierRead": lambda d: (
-        f"ranks {_names(d.get('ranks'))} took step {d.get('step')} from the tiers of their nodes"
-    ),
+    "TierRead": lambda d: f"{_ranks(d)[0]} took step {d.get('step')} from the tiers of their nodes",
     "TierFailed": lambda d: (
         f"rank {d.get('rank')} on {d.get('node')} does without its node's tier: {d.get('reason')}"
     ),

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
+from relight.errors import UsageError
+
 from .array_task import MARK, array_size, put_in
 from .launch_plan import ArrayPart, LaunchPlan, Submitter
 from .plan import plan
@@ -40,6 +42,35 @@ def sweep_plan(
         for part in parts
     )
     return SweepPlan(points, _task(spec, submitter, arrays[0][1]).after(after), arrays)
+
+
+def one_point(spec: JobSpec) -> JobSpec:
+    """The spec of the only point of its sweep; one without a sweep as it is.
+
+    Raises:
+        UsageError: there are several points.
+    """
+    if spec.sweep is None:
+        return spec
+    point, *others = spec.sweep
+    if others:
+        words = ", ".join(f"{name}: {value}" for name, value in point.items())
+        raise UsageError(
+            "sweep: runs without Slurm have no arrays; one point is run by "
+            f"--set 'sweep=[{{{words}}}]'"
+        )
+    directory = spec.checkpoint.directory
+    checkpoint = spec.checkpoint.model_copy(
+        update={"directory": None if directory is None else put_in(directory, point)}
+    )
+    own: dict[str, object] = {
+        "command": [put_in(word, point) for word in spec.command],
+        "resume": None if spec.resume is None else [put_in(word, point) for word in spec.resume],
+        "env": {name: put_in(value, point) for name, value in spec.env.items()},
+        "checkpoint": checkpoint,
+        "sweep": None,
+    }
+    return spec.model_copy(update=own)
 
 
 def _task(spec: JobSpec, submitter: Submitter, array: LaunchPlan) -> LaunchPlan:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from relight.counted import counted
 from relight.errors import RelightError, UsageError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
@@ -95,7 +96,7 @@ def tried(
         script.write_text(f"#!/bin/sh\nexec {shlex.join([*command, str(folder)])}\n")
         output = f"--output={folder}/output"
         job_id = client.submit([*_OPTIONS, f"--nodes={nodes}", output, *words], script)
-        say(f"job {job_id} tries what matters on {nodes} nodes")
+        say(f"job {job_id} tries what matters on {counted(nodes, 'node')}")
         try:
             found = _followed(_Course(client, job_id, say), folder)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno as codes
 import os
 
+from relight.counted import counted
 from relight.errors import RelightError, UsageError
 
 _LASTING = frozenset(
@@ -111,8 +112,8 @@ class WorldChanged(RelightError):
 
     def __init__(self, saved: int, wanted: str) -> None:
         super().__init__(
-            f"The checkpoint was saved by {saved} ranks, it cannot be restored by {wanted}: "
-            f"run with {saved} ranks."
+            f"The checkpoint was saved by {counted(saved, 'rank')}, it cannot be restored by "
+            f"{wanted}: run with {counted(saved, 'rank')}."
         )
 
 
@@ -133,10 +134,11 @@ class RanksDiffer(RelightError):
 
     def __init__(self, key: str, ranks: tuple[int, int], saved: int, wanted: int) -> None:
         super().__init__(
-            f"{key} cannot be given to {wanted} ranks: of the {saved} that saved it, ranks "
-            f"{ranks[0]} and {ranks[1]} have different values. Run with {saved} ranks, or protect "
-            "it as relight.Part when it is a piece of a larger array, as relight.Replicated when "
-            "that of any rank will do, as relight.PerRank when each rank shall keep its own."
+            f"{key} cannot be given to {counted(wanted, 'rank')}: of the {saved} that saved it, "
+            f"ranks {ranks[0]} and {ranks[1]} have different values. Run with {saved} ranks, or "
+            "protect it as relight.Part when it is a piece of a larger array, as "
+            "relight.Replicated when that of any rank will do, as relight.PerRank when each rank "
+            "shall keep its own."
         )
         self.key = key
 

@@ -103,6 +103,10 @@ def _publish(target: Path, write: Callable[[BinaryIO], None]) -> None:
             os.link(temporary, target)
         except FileExistsError:
             raise ExportRefused(f"{target} was made by somebody else meanwhile") from None
+    except OSError as error:
+        if error.filename not in (None, str(temporary)):
+            raise  # it is about a shard
+        raise ExportRefused(f"{target} cannot be written: {error.strerror}") from error
     finally:
         temporary.unlink(missing_ok=True)
     fsync_dir(target.absolute().parent)

@@ -10,6 +10,8 @@ import dataclasses
 import enum
 from typing import TypeVar, cast
 
+from relight.counted import counted
+
 from .errors import TypeNotRegistered, UnfitType
 
 T = TypeVar("T")
@@ -61,7 +63,7 @@ def put_together(spelling: str, name: str, content: object) -> object:
     if spelling == "namedtuple" and issubclass(kind, tuple):
         items = cast(list[object], content)
         if len(items) != len(kind._fields):  # type: ignore[attr-defined]
-            raise TypeNotRegistered(name, f"it has not {len(items)} fields any more")
+            raise TypeNotRegistered(name, f"it has not {counted(len(items), 'field')} any more")
         return tuple.__new__(kind, items)
     values = cast(dict[str, object], content)
     if not dataclasses.is_dataclass(kind) or set(_fields(kind)) != set(values):

@@ -9,6 +9,8 @@ from typing import cast
 
 import numpy as np
 
+from relight.counted import counted
+
 from . import content
 from .boxes import Box
 from .errors import PartsUnfit, WorldChanged
@@ -40,7 +42,7 @@ def load_shard(
     Raises CheckpointDamaged, WorldChanged, PartsUnfit, FormatUnknown.
     """
     if world_size not in (None, manifest.world_size):
-        raise WorldChanged(manifest.world_size, f"{world_size} ranks")
+        raise WorldChanged(manifest.world_size, counted(world_size, "rank"))
     if not 0 <= rank < manifest.world_size:
         raise WorldChanged(manifest.world_size, f"rank {rank}")
     with Shards(directory, manifest, tier) as shards, understood(shards, rank):

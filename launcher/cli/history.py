@@ -7,6 +7,7 @@ from datetime import datetime
 
 import click
 
+from relight.counted import counted
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.standing import read_verdict
 
@@ -28,7 +29,7 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _text(told: History) -> str:
-    lines = [f"run {told.run_id}: {len(told.attempts)} attempt(s)"]
+    lines = [f"run {told.run_id}: {counted(len(told.attempts), 'attempt')}"]
     attempt = None
     for happening in told.story:
         if happening.attempt != attempt:

@@ -28,6 +28,11 @@ def command(path: Path) -> None:
     try:
         with path.open("x") as file:
             file.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} is there already: `relight init OTHER.yaml` writes another one, "
+            "`relight init -` prints it"
+        ) from error
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     click.echo(f"{path} is written: change its command, then `relight plan {path}`")

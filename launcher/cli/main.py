@@ -62,11 +62,16 @@ def main() -> None:
     try:
         relight()
     except RelightError as error:
-        click.echo(f"relight: {error}", err=True)
+        click.echo(_each_line(str(error)), err=True)
         sys.exit(error.exit_code)
     except OSError as error:
         click.echo(f"relight: {_what_failed(error)}", err=True)
         sys.exit(EXIT_FAILED)
+
+
+def _each_line(faults: str) -> str:
+    """So that it is seen of each of several faults, where it is from."""
+    return "\n".join(f"relight: {line}" for line in faults.splitlines())
 
 
 def _what_failed(error: OSError) -> str:

@@ -10,6 +10,7 @@ from getpass import getuser
 
 import click
 
+from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
 from relight.resilience.ledger.prediction import predictions, track_record
@@ -45,7 +46,10 @@ def list_nodes(as_json: bool) -> None:
         return
     _print_table(found)
     if damaged := ledger.damaged():
-        click.echo(f"relight: {damaged} files in {ledger.root} are no sound records", err=True)
+        click.echo(
+            f"relight: {counted(damaged, 'file')} in {ledger.root} cannot be read as records",
+            err=True,
+        )
 
 
 @command.command("show")
@@ -69,7 +73,8 @@ def show(node: str, cluster: str | None, as_json: bool) -> None:
         click.echo(f"  predicted: {one.counter}, {lead} its {one.fault} fault")
     for sign in track_record(records) if any(_has_trend(one) for one in found) else ():
         lead = "" if sign.lead_s is None else f", {sign.lead_s / HOUR_S:.1f} h before (median)"
-        click.echo(f"  {sign.counter}: seen {sign.seen} times, right {sign.right} times{lead}")
+        times = f"seen {counted(sign.seen, 'time')}, right {counted(sign.right, 'time')}"
+        click.echo(f"  {sign.counter}: {times}{lead}")
 
 
 @command.command("exclude")
@@ -163,7 +168,7 @@ def _this_cluster() -> str:
 
 
 def _text(one: Standing) -> str:
-    runs = f"{len(one.runs)} run{'s' if len(one.runs) != 1 else ''}"
+    runs = counted(len(one.runs), "run")
     until = f"avoided until {_day(one.until)}" if one.until is not None else "not avoided"
     lemon = ", a lemon: new evidence comes again and again" if one.lemon else ""
     lines = [f"{one.node} on {one.cluster}: {until}; score {one.score:.2f}, {runs}{lemon}"]

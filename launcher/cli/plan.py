@@ -17,7 +17,7 @@ from .spec_arguments import with_spec
 def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Print the script that SPEC would be sent as. Sends and writes nothing."""
     asked = read_asked(path, sets)
-    launch = planned(asked).launch
+    launch = planned(asked, sends=False).launch
     if as_json:
         import json
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from relight.errors import UsageError
+from relight.resilience.supervise.cluster import ClusterUnavailable
 
 from ..asked import Asked
 from ..avoidance import avoid_known_bad
-from ..clusters.slurm.client import SlurmClient
+from ..clusters.slurm.client import SlurmClient, SlurmMissing
 from ..launch_plan import LaunchPlan
 from ..plan import plan
 from ..spec import JobSpec
@@ -17,6 +18,9 @@ from ..spec import JobSpec
 if TYPE_CHECKING:
     from ..dependencies import Waiting
     from ..sweep_plan import SweepPlan
+
+
+_USUAL_ARRAY: Final = 1001  # MaxArraySize, where slurm.conf does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,9 @@ class Planned:
     sweep: SweepPlan | None = None
 
 
-def planned(asked: Asked) -> Planned:
-    """Asks Slurm only where the ledger or the spec names nodes or runs, or for a sweep.
+def planned(asked: Asked, *, sends: bool = True) -> Planned:
+    """Asks Slurm only where the ledger or the spec names nodes or runs, or for a sweep: how many
+    tasks an array may have. Where nothing is sent Slurm's own default will do instead.
 
     Raises:
         UsageError: the spec waits for a run that is not there, or has failed; there are no arrays.
@@ -48,7 +53,7 @@ def planned(asked: Asked) -> Planned:
         return Planned(launch, waiting, avoidance.notes)
     from ..sweep_plan import sweep_plan
 
-    sweep = sweep_plan(spec, held, asked.submitter, after, _most_tasks(SlurmClient()))
+    sweep = sweep_plan(spec, held, asked.submitter, after, _most_tasks(sends=sends))
     return Planned(sweep.arrays[0][1], waiting, avoidance.notes, sweep)
 
 
@@ -60,8 +65,14 @@ def _waiting(spec: JobSpec) -> Waiting | None:
     return resolve(spec.after, SlurmClient())
 
 
-def _most_tasks(client: SlurmClient) -> int:
-    size = client.config().get("MaxArraySize", "")
+def _most_tasks(*, sends: bool) -> int:
+    client = SlurmClient() if sends else SlurmClient(timeout_s=5.0, pauses_s=())
+    try:
+        size = client.config().get("MaxArraySize", "")
+    except (ClusterUnavailable, SlurmMissing):
+        if sends:
+            raise
+        return _USUAL_ARRAY
     if size.isdecimal() and int(size) > 1:
         return int(size)
     raise UsageError(f"this Slurm allows no job arrays (MaxArraySize is {size or 'unknown'})")

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import click
 
+from relight.counted import counted
 from relight.resilience.decide.replay import Difference, Order, Repetition, repeat
 from relight.resilience.exit_codes import EXIT_FAILED
 from relight.resilience.supervise.begin import policy_of
@@ -31,11 +32,10 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _text(done: Repetition) -> str:
+    seen = f"{counted(done.events, 'event')}, {counted(done.actions, 'action')}"
     if done.difference is None:
-        return f"{done.events} events, {done.actions} actions: every decision is the same again"
-    return f"{done.events} events, {done.actions} actions are the same; then\n" + _told(
-        done.difference
-    )
+        return f"{seen}: every decision is the same again"
+    return f"{seen} are the same; then\n{_told(done.difference)}"
 
 
 def _told(difference: Difference) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
 from relight.resilience.exit_codes import EXIT_DONE, EXIT_RESTART
@@ -19,6 +20,7 @@ from relight.resilience.supervise.standing import read_verdict
 
 from ..clusters.local_front import Front, allocation_of, is_alive
 from ..clusters.slurm.held import HeldAllocation, held_allocation
+from ..home import from_home
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
@@ -71,9 +73,7 @@ def _debug(spec: Path, sets: tuple[str, ...]) -> int:
     from ..debugging import run_one_rank
     from ..plan import run_config
 
-    asked = read_asked(spec, sets)
-    if asked.spec.sweep is not None:
-        raise UsageError(f"{spec}: sweep: one rank has no arrays; --set gives one point")
+    asked = _one_point(read_asked(spec, sets), spec)
     asked_here = replace(asked.submitter, tree=None)  # of the work tree itself, not of a copy
     config = run_config(asked.spec, asked_here)
     check_place(replace(config, mpi=None), None)  # a single rank needs nobody to connect it
@@ -92,9 +92,9 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
     """
     if held is not None and len(held.nodes) < config.nodes_needed:
         raise UsageError(
-            f"the allocation {held.job_id} has {len(held.nodes)} nodes, and the job needs "
-            f"{config.nodes_needed}; --set resources.nodes=N asks for fewer, `relight submit` "
-            "gets an allocation of its own"
+            f"the allocation {held.job_id} has {counted(len(held.nodes), 'node')}, and the job "
+            f"needs {config.nodes_needed}; --set resources.nodes=N asks for fewer, "
+            "`relight submit` gets an allocation of its own"
         )
     if held is not None:
         _check_cpus(config, held)
@@ -124,19 +124,40 @@ def _check_cpus(config: RunConfig, held: HeldAllocation) -> None:
             )
 
 
-def check_command(config: RunConfig) -> None:
-    """Whether the program is on this machine, where nothing is to bring it.
+def check_command(config: RunConfig, folder: Path) -> None:
+    """Whether the program is on this machine, where nothing is to bring it; ranks start in
+    ``folder``, or in a copy of it.
 
     Raises:
         UsageError: it is not.
     """
     program = config.command[0]
-    path = config.env.get("PATH", os.environ.get("PATH"))
-    elsewhere = "/" in program and not program.startswith("/")  # below working_dir, maybe a copy
-    if not elsewhere and shutil.which(program, path=path) is None:
+    path = folder / program
+    if "/" in program and path.is_file() and not os.access(path, os.X_OK):
+        raise UsageError(
+            f"command: {path} is not executable: `chmod +x` it, or begin the command with what "
+            "runs it, such as python"
+        )
+    found = shutil.which(program, path=config.env.get("PATH", os.environ.get("PATH")))
+    if not path.is_file() if "/" in program else found is None:
         raise UsageError(
             f"command: {program!r} is no program here: no executable file has this name"
         )
+
+
+def check_container(config: RunConfig) -> None:
+    """Likewise for the image, and for apptainer itself.
+
+    Raises:
+        UsageError: one of them is not here.
+    """
+    if config.container is None or config.container.runtime != "apptainer":
+        return
+    image = config.container.image
+    if "://" not in image and not Path(image).exists():
+        raise UsageError(f"container.image: {image} is not there")
+    if shutil.which("apptainer", path=config.env.get("PATH", os.environ.get("PATH"))) is None:
+        raise UsageError("container: apptainer is not on this machine's PATH; setup may load it")
 
 
 def new_local_run(
@@ -151,19 +172,28 @@ def new_local_run(
     from ..asked import read_asked
     from ..plan import plan
 
-    asked = read_asked(spec, sets)
+    asked = _one_point(read_asked(spec, sets), spec)
     asked = _apart(asked) if apart else asked
     launch = plan(asked.spec, asked.submitter, "local")
-    if asked.spec.sweep is not None:
-        raise UsageError(f"{spec}: sweep: runs without Slurm have no arrays; --set gives one point")
     if asked.spec.after:
         raise UsageError(f"{spec}: after: runs without Slurm have no queue to wait in")
     check_place(launch.config, held)
-    brought = asked.spec.setup or asked.spec.container  # which may bring the program
-    if held is None and not brought:
-        check_command(launch.config)
+    if held is None and not asked.spec.setup:  # which may bring what is not here
+        check_container(launch.config)
+        if asked.spec.container is None:
+            place = asked.submitter.working_dir / from_home(asked.spec.working_dir or "")
+            check_command(launch.config, place)
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         return StoredRun(folder, read_plan(folder.root))
+
+
+def _one_point(asked: Asked, path: Path) -> Asked:
+    from ..sweep_plan import one_point
+
+    try:
+        return replace(asked, spec=one_point(asked.spec))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _apart(asked: Asked) -> Asked:

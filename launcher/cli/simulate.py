@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from relight.counted import counted
 from relight.resilience.decide.cadence import daly_s, meta_share
 
 from ..simulation import Model, Tally, simulate
@@ -79,7 +80,7 @@ def command(
         click.echo(json.dumps({**told, "spares_worth_having": best, "runs": rows}))
         return
     click.echo(
-        f"{nodes} nodes for {days:g} days; a failure every {mttf_s / 3600:.1f} h, "
+        f"{counted(nodes, 'node')} for {days:g} days; a failure every {mttf_s / 3600:.1f} h, "
         f"a save every {model.interval_s / 60:.1f} min\n"
     )
     click.echo("spares  useful  failures  allocations  lost GPU-hours")

@@ -15,7 +15,7 @@ from relight.errors import RelightError
 
 from ..presence import read_facts, unreadable
 from ..queue import Queue
-from ..runs import StoredRun, all_runs, find_run
+from ..runs import StoredRun, all_runs, find_run, runs_dir
 from ..shared_answer import answer_file
 from ..status import Status, status
 from .run_argument import complete_run
@@ -52,7 +52,9 @@ def command(run: str | None, watch: bool, as_json: bool) -> None:
         if as_json:
             told = [one.to_json() for one in found]
             return json.dumps(told if stored is None else told[0])
-        return _listed(found) if stored is None else _text(found[0])
+        if stored is None:
+            return _listed(found) if found else f"there are no runs in {runs_dir()}"
+        return _text(found[0])
 
     if not watch:
         click.echo(text(look()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from relight.counted import counted
+
 from .policy import Policy
 from .rules import Budget
 from .state import State
@@ -66,4 +68,4 @@ def overdrawn(state: State, budget: Budget, policy: Policy) -> str | None:
         return None
     if budget is Budget.STOP:
         return "a restart would be in vain"
-    return f"{state.failures} failure(s) without a newer checkpoint"
+    return f"{counted(state.failures, 'failure')} without a newer checkpoint"

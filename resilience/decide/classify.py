@@ -15,9 +15,10 @@ from .events import LossNotFinite, RankExited, RankLost, SaveFailed
 from .rules import Blame, Budget, Rule, first_match
 
 # No restart cures these, and no other node.
+_AGAIN = "then go on from the newest checkpoint"
 _FULL: Final[Mapping[int | None, tuple[FaultCause, str]]] = {
-    errno.ENOSPC: (FaultCause.DISK_FULL, "make room, then submit again"),
-    errno.EDQUOT: (FaultCause.QUOTA, "remove files or ask for a larger quota, then submit again"),
+    errno.ENOSPC: (FaultCause.DISK_FULL, f"make room, {_AGAIN}"),
+    errno.EDQUOT: (FaultCause.QUOTA, f"remove files or ask for a larger quota, {_AGAIN}"),
 }
 # A file system that is away for a while: not mounted, or without its server, it may refuse.
 _OUTAGE: Final = frozenset(

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from relight.counted import counted
+
 from ..exit_codes import EXIT_FAILED, EXIT_RESTART, EXIT_STOP
 from .actions import (
     Action,
@@ -149,12 +151,13 @@ def restarting(state: State, arranged: AllocationArranged) -> Decision:
 
 def out_of_budget(state: State, policy: Policy, now: float) -> str | None:
     if state.idle_restarts > policy.no_progress:
-        return f"{state.idle_restarts} restarts and no newer checkpoint; last: {_reasons(state)}"
+        idle = f"{counted(state.idle_restarts, 'restart')} and no newer checkpoint"
+        return f"{idle}; last: {_reasons(state)}"
     if state.node_failures > policy.node_failures:
-        lost = f"{state.node_failures} restarts because of nodes and no newer checkpoint"
+        lost = f"{counted(state.node_failures, 'restart')} because of nodes and no newer checkpoint"
         return f"{lost}; last: {_reasons(state)}"
     if state.blind_attempts > policy.blind_attempts:
-        return f"{state.blind_attempts} attempts, and nothing was ever saved"
+        return f"{counted(state.blind_attempts, 'attempt')}, and nothing was ever saved"
     if policy.walltime_s is not None and state.first_started is not None:
         spent_s = now - state.first_started
         if spent_s > policy.walltime_s:

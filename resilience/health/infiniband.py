@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from relight.counted import counted
+
 from ..ledger.faults import Fault
 from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
@@ -32,7 +34,7 @@ def check_infiniband(candidate: Candidate) -> Finding:
         flaps = sum(int(_text(port / "counters" / counter) or 0) for counter in FLAP_COUNTERS)
         downs += flaps
         if flaps >= candidate.limit(FLAPS):
-            odd.append(f"{name} went down {flaps} times")
+            odd.append(f"{name} went down {counted(flaps, 'time')}")
     firmware = sorted({_text(port.parents[1] / "fw_ver") for port in ports})
     facts = {
         "infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from relight.counted import counted
+
 from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
 from .shm import SHM
@@ -25,7 +27,9 @@ def check_inodes(candidate: Candidate) -> Finding:
     low = {one: files for one, files in free.items() if files < candidate.limit(FREE)}
     if not free:
         return not_judged(f"{level} counts no inodes")
-    text = "; ".join(f"{one} has room for {files} files" for one, files in (low or free).items())
+    text = "; ".join(
+        f"{one} has room for {counted(files, 'file')}" for one, files in (low or free).items()
+    )
     outcome = Outcome.FAIL_NODE if level in low else Outcome.WARN if low else Outcome.PASS
     return Finding(outcome, text, float(min(free.values())), "files")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from relight.counted import counted
+
 from ..ledger.faults import Fault
 from .check import Candidate, Check, Finding, Limit, not_judged
 from .kernel_log import KernelLine, read_kernel_log
@@ -41,7 +43,7 @@ def judge_messages(lines: list[KernelLine], window_s: float) -> Finding:
             text = f"{newest.age_s / _HOUR_S:.1f} h ago: {newest.text[:_SHOWN_CHARS]}"
             more = f", and {len(found) - 1} more" if len(found) > 1 else ""
             return Finding(outcome, text + more, float(len(found)), "messages")
-    return Finding(Outcome.PASS, f"none of note in {len(recent)} lines")
+    return Finding(Outcome.PASS, f"none of note in {counted(len(recent), 'line')}")
 
 
 CHECK = Check(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 
+from relight.counted import counted
+
 from ..ledger.faults import Fault
 from .check import Candidate, Check, Finding, Limit
 from .result import Outcome
@@ -18,7 +20,7 @@ def check_load(candidate: Candidate) -> Finding:
     if not math.isfinite(load) or load < 0:
         return Finding(Outcome.UNKNOWN, f"the kernel says that the load is {load}")
     busy = load > candidate.limit(PER_CPU) * cpus
-    text = f"a load of {load:.1f} on {cpus} processors"
+    text = f"a load of {load:.1f} on {counted(cpus, 'processor')}"
     return Finding(Outcome.WARN if busy else Outcome.PASS, text, load, "tasks")
 
 

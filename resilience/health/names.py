@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from relight.counted import counted
+
 from .check import Candidate, Check, Finding
 from .result import Outcome
 
@@ -18,9 +20,9 @@ def check_names(candidate: Candidate) -> Finding:
         except OSError as error:
             unknown.append(f"{name} ({error.strerror})")
     if unknown:
-        text = f"{len(unknown)} of {len(names)} names unknown: {', '.join(unknown[:3])}"
+        text = f"{len(unknown)} of {counted(len(names), 'name')} unknown: {', '.join(unknown[:3])}"
         return Finding(Outcome.WARN, text, float(len(unknown)), "names")
-    return Finding(Outcome.PASS, f"{len(names)} names known")
+    return Finding(Outcome.PASS, f"{counted(len(names), 'name')} known")
 
 
 CHECK = Check(

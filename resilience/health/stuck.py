@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from relight.counted import counted
+
 from .check import Candidate, Check, Finding, Limit
 from .processes import processes
 from .result import Outcome
@@ -21,7 +23,7 @@ def check_stuck(candidate: Candidate) -> Finding:
     after = waiting(candidate.root)
     stuck = sorted(name for pid, name in after.items() if before.get(pid) == name)
     many = len(stuck) > candidate.limit(PROCESSES)
-    text = f"{len(stuck)} processes wait in the kernel: {', '.join(stuck[:5])}"
+    text = f"{counted(len(stuck), 'process')} in the kernel's wait: {', '.join(stuck[:5])}"
     return Finding(
         Outcome.WARN if many else Outcome.PASS,
         text if stuck else "no process is stuck",

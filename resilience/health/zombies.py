@@ -5,6 +5,8 @@ Single ones are some daemon's; many say that a program which looks after jobs is
 
 from __future__ import annotations
 
+from relight.counted import counted
+
 from .check import Candidate, Check, Finding, Limit
 from .processes import processes
 from .result import Outcome
@@ -22,7 +24,11 @@ def check_zombies(candidate: Candidate) -> Finding:
         if process.state == "Z" and uptime_s - process.started_s > OLD_S
     ]
     many = len(old) > candidate.limit(COUNT)
-    text = f"{len(old)} zombies: {', '.join(sorted(set(old))[:5])}" if old else "no old zombie"
+    text = (
+        f"{counted(len(old), 'zombie')}: {', '.join(sorted(set(old))[:5])}"
+        if old
+        else "no old zombie"
+    )
     return Finding(Outcome.WARN if many else Outcome.PASS, text, float(len(old)), "processes")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from relight.counted import counted
+
 from .score import Standing
 
 
@@ -18,8 +20,8 @@ def ticket(standing: Standing) -> str:
     first = min(evidence.first_seen for evidence in standing.evidence)
     lines = [
         f"Node {standing.node} ({standing.cluster}): {newest.fault} fault",
-        f"Seen from {_utc(first)} to {_utc(newest.last_seen)} by {len(standing.runs)} "
-        f"independent run{'s' if len(standing.runs) != 1 else ''}: {', '.join(standing.runs)}",
+        f"Seen from {_utc(first)} to {_utc(newest.last_seen)} by "
+        f"{counted(len(standing.runs), 'independent run')}: {', '.join(standing.runs)}",
         *([f"Boot: {', '.join(boots)}"] if boots else []),
         *([f"GPUs: {', '.join(gpus)}"] if gpus else []),
         "Evidence, newest first:",

@@ -51,7 +51,7 @@ def superseded(error: Fenced, run: str) -> Superseded:
         return Superseded(reason=str(error))
     reason = (
         f"run {error.run} has taken {error.directory} over, and one directory serves one run: "
-        "submit again with another checkpoint.directory, or when that run has ended"
+        "start again with another checkpoint.directory, or when that run has ended"
     )
     return Superseded(reason=reason, other_run=error.run)
 

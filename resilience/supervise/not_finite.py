@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from relight.counted import counted
+
 from ..messages import Message
 
 IN_A_ROW: Final = 10
@@ -81,5 +83,5 @@ class NotFinite:
         rows = [(row.since, rank) for (known, rank), row in self._rows.items() if known == name]
         since, rank = min(rows)
         row = self._rows[name, rank]
-        detail = f"{name} is {row.value} since step {since}, {row.times} times in a row"
+        detail = f"{name} is {row.value} since step {since}, {counted(row.times, 'time')} in a row"
         return Spoilt(rank, since, detail)

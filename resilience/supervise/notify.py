@@ -46,7 +46,7 @@ async def notify(
     limit_s = max(1.0, min(limit_s, left_s))
     ways = []
     if asked.command:
-        words = json.dumps(message).encode()
+        words = f"{json.dumps(message)}\n".encode()
         ways.append(_tell("command", asked.command, words, config.working_dir, limit_s))
     if asked.webhook is not None or asked.webhook_file is not None:
         ways.append(_post(config, message, limit_s))

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import Final
 
+from relight.counted import counted
+
 from ..messages import number
 from .beats import LONG_S, beat_s
 from .boundary import Boundary
@@ -99,7 +101,7 @@ class Listener(threading.Thread):
             accepted, done = order(ask, step), self._boundary.done
             self._changed.notify_all()
         if not accepted:
-            reason = f"step {step} has passed: {done} steps are done"
+            reason = f"step {step} has passed: {counted(done, 'step')} done"
             self._line.send({"type": "save_failed", "step": step, "reason": reason, "errno": None})
 
     def _beat(self, now_s: float) -> None:

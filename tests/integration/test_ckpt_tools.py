@@ -230,6 +230,14 @@ def test_what_has_no_place_in_a_format_is_refused_and_nothing_is_left(
     assert [path.name for path in tmp_path.iterdir()] == ["ck"]
 
 
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    save(tmp_path / "ck", 1)
+    target = tmp_path / "nowhere" / "x.safetensors"
+    answer = ckpt("export", tmp_path / "ck", target, "--under", "model")
+    assert answer.code == 2
+    assert f"{target} cannot be written: No such file or directory" in answer.text
+
+
 def test_a_damaged_array_is_not_exported(tmp_path: Path) -> None:
     save(tmp_path / "ck", 1, lambda states: [one.pop("own") for one in states])
     flip(shard_path(tmp_path / "ck", 1, ONE, 1))

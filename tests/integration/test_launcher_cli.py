@@ -109,6 +109,7 @@ def test_a_secret_that_is_not_there(
     path = spec(tmp_path, f"{SPEC}secrets: {{KEY: {{file: {tmp_path}/no-such-key}}}}\nnodes: 4\n")
     result = relight(verb, path)
     assert_refused(result, home, "secrets.KEY.file: ", "no-such-key", "unknown key 'nodes'")
+    assert result.stderr.count("relight: ") == 2, "each fault says where it is from"
     line = len(SPEC.splitlines()) + 1
     assert f"{path}:{line}: secrets" in result.stderr
 

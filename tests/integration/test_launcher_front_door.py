@@ -102,6 +102,10 @@ def test_a_script_is_not_kept_without_a_cluster(shell: Shell, tmp_path: Path) ->
     [
         ("working_dir: /nowhere", "working_dir: /nowhere is no directory"),
         ("command: [no-such-program]", "command: 'no-such-program' is no program here"),
+        ("command: [../job.yaml]", "job.yaml is not executable: `chmod +x` it"),
+        ("container: {image: no.sif}", "no.sif is not there"),
+        ("container: {image: 'docker://a'}", "apptainer is not on this machine's PATH"),
+        ("code: snapshot", "job.yaml: code: snapshot copies a git work tree, and git finds none"),
         ("command: echo ${HOME}", "'${HOME}' has no meaning in it"),
         ("command: echo ~/data", "'~/data' has no meaning in it"),
     ],

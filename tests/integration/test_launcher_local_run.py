@@ -96,7 +96,9 @@ def test_in_a_container_term_saves_and_resume_goes_on(
     runtime.write_text(APPTAINER)
     runtime.chmod(0o755)
     monkeypatch.setenv("PATH", f"{runtime.parent}:{os.environ['PATH']}")
-    run = Run(home, str(spec), "--set", "container.image=train.sif")
+    image = tmp_path / "train.sif"
+    image.touch()
+    run = Run(home, str(spec), "--set", f"container.image={image}")
     run.wait_for_checkpoint()
     run.process.send_signal(signal.SIGTERM)
     assert run.end()[0] == 75

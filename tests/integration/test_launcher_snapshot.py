@@ -116,7 +116,7 @@ def test_without_a_work_tree_nothing_is_made(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("command: a\ncode: snapshot\n")
     done = relight(tmp_path, tmp_path / "home", "run", "job.yaml")
     assert done.returncode == 2
-    assert "not a git repository" in done.stderr
+    assert "copies a git work tree, and git finds none" in done.stderr
     assert not list((tmp_path / "home").rglob("*"))
 
 
@@ -125,7 +125,7 @@ def test_init_writes_a_spec_that_is_valid_and_overwrites_nothing(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert parse_spec((tmp_path / "job.yaml").read_text(), "job.yaml").command[0] == "python"
     again = relight(tmp_path, tmp_path / "home", "init")
-    assert (again.returncode, "File exists" in again.stderr) == (2, True)
+    assert (again.returncode, "`relight init -` prints it" in again.stderr) == (2, True)
 
 
 def test_completion_of_verbs_and_runs(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_webhook_and_a_command_get_the_same(
     )
     assert told(run_config, ways) == [Notified(by="command"), Notified(by="webhook")]
     assert json.loads(file.read_text()) == server.got[0]
+    assert file.read_text().endswith("}\n"), "a line for tools that read lines"
     assert server.got == [
         {
             "text": "run lm-0a1b2c is FAILED at step 120: rank 1 exited with 1",

@@ -131,7 +131,7 @@ def test_a_lost_board_is_bad_whatever_the_question(
         (clocks.CHECK, {"clock_set": 1949}, WARN, "set to 1949 of 1980 MHz"),
         (power.CHECK, {"power_limit": 690}, PASS, "700 W"),
         (power.CHECK, {"power_limit": 500}, WARN, "power limit 500 W of 700 W"),
-        (occupied.CHECK, {"processes": 1}, FAIL_NODE, "1 processes"),
+        (occupied.CHECK, {"processes": 1}, FAIL_NODE, "1 process"),
         (occupied.CHECK, {"memory_used": 40 * 1024**3}, FAIL_NODE, "40960 MiB"),
         (nvlink.CHECK, {"nvlinks_down": 1}, FAIL_NODE, "1 of 18"),
         (nvlink.CHECK, {"nvlinks_down": 18}, WARN, "none of 18"),

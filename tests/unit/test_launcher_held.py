@@ -113,7 +113,7 @@ def test_it_goes_on_there_while_it_can(tmp_path: Path) -> None:
     assert one.new_allocation(["n1"], "auto").mode == "here"
     wish = RunFolder(tmp_path).attempt("local-1.0") / "next.json"
     assert json.loads(wish.read_text()) == {"exclude": ["n1"]}
-    with pytest.raises(RestartRefused, match="has 1 nodes that may be used, and 2 are needed"):
+    with pytest.raises(RestartRefused, match="has 1 node that may be used, and 2 are needed"):
         one.new_allocation(["n1", "n2"], "auto")
     with pytest.raises(RestartRefused, match="about to end"):
         cluster(tmp_path, Slurm(left_s=30)).new_allocation([], "auto")

@@ -144,5 +144,7 @@ def test_an_included_file_that_everybody_may_write(tmp_path: Path) -> None:
     group.chmod(0o666)
     with pytest.raises(UsageError, match="can be written by every user"):
         load(tmp_path, "command: a\ninclude: group.yaml")
-    with pytest.raises(UsageError, match="cannot read"):
-        load(tmp_path, "command: a\ninclude: nothing.yaml")
+    said = refusal(tmp_path, "command: a\ninclude:\n- nothing.yaml\n- none.yaml")
+    lines = said.splitlines()
+    assert ["job.yaml:3: include: cannot read" in lines[0], len(lines)] == [True, 2]
+    assert "job.yaml:4: include: cannot read" in lines[1]

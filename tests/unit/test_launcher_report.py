@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from relight.launcher.cli.main import relight
 from relight.launcher.cli.status import most_wanted
 from relight.launcher.clusters.local_front import pretend_nodes
 from relight.launcher.clusters.local_step import tasks_of
@@ -210,11 +212,29 @@ def test_history_of_a_run_that_has_not_begun() -> None:
             {"ranks": [1], "detail": "step 9 is saved"},
             "rank 1 is slow to exit, and ended now: step 9 is saved",
         ),
+        (
+            "RanksHung",
+            {"ranks": [0], "detail": "no step for 30 s"},
+            "hang: no step for 30 s; rank 0 is behind",
+        ),
+        (
+            "RanksStarted",
+            {"generation": 1, "world_size": 1, "nodes": ["n1"], "restored_step": None},
+            "generation 1: 1 rank on n1, from the beginning",
+        ),
         ("SomethingOfALaterVersion", {}, None),
     ],
 )
 def test_sentences(name: str, data: Mapping[str, object], text: str | None) -> None:
     assert sentence(Record(0.0, "event", name, data)) == text
+
+
+def test_no_runs_are_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
+    assert (
+        CliRunner().invoke(relight, ["status"]).output == f"there are no runs in {tmp_path}/runs\n"
+    )
+    assert json.loads(CliRunner().invoke(relight, ["status", "--json"]).output) == []
 
 
 def test_standing() -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from relight.errors import UsageError
 from relight.launcher.array_task import folder_of
+from relight.launcher.cli.main import relight
+from relight.launcher.clusters.slurm.client import SlurmMissing
 from relight.launcher.launch_plan import LaunchPlan, Submitter
 from relight.launcher.run_creation import new_run_folder, write_sweep
 from relight.launcher.spec import JobSpec
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import load_spec, parse_spec
 from relight.launcher.stored_plan import read_plan
-from relight.launcher.sweep_plan import SweepPlan, sweep_plan
+from relight.launcher.sweep_plan import SweepPlan, one_point, sweep_plan
 from relight.launcher.sweep_tasks import tasks_of
 from relight.resilience.supervise.standing import Verdict
 
@@ -113,6 +118,39 @@ def test_each_task_makes_a_run_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "lm-0a1b2c_5").resolve() == root
     folder.cancelled.touch()
     assert (folder_of(folder.root, env, 4) / "CANCELLED").exists()
+
+
+def test_one_point_runs_without_arrays() -> None:
+    text = "command: [train, '--lr=${sweep.lr}']\nenv: {SEED: '${sweep.seed}'}\n"
+    with pytest.raises(UsageError, match=r"--set 'sweep=\[\{lr: 0.1, seed: 1\}\]'"):
+        one_point(parse_spec(f"{text}sweep: {{lr: [0.1, 0.2], seed: [1]}}", "job.yaml"))
+    one = one_point(parse_spec(f"{text}sweep: [{{lr: 0.1, seed: 1}}]", "job.yaml"))
+    assert (one.command, one.env, one.sweep) == (["train", "--lr=0.1"], {"SEED": "1"}, None)
+
+
+def test_a_plan_of_a_sweep_needs_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    path = tmp_path / "job.yaml"
+    path.write_text(f"command: a\nsweep: {GRID}")
+    done = CliRunner().invoke(relight, ["plan", str(path)])
+    assert done.exception is None
+    assert "#SBATCH --array=0-5" in done.output
+    assert isinstance(CliRunner().invoke(relight, ["submit", str(path)]).exception, SlurmMissing)
+
+
+def test_a_run_folder_without_room_is_named_with_the_way_out(tmp_path: Path) -> None:
+    """No byte of any file may be written: the system says so without a name, as of a full disk."""
+    launch = planned(tmp_path, spec(tmp_path, f"command: a\nsweep: {GRID}")).arrays[0][1]
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        with pytest.raises(UsageError, match="run_dir in the spec") as refused:  # noqa: SIM117
+            with new_run_folder(launch, "command: a"):
+                pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    assert f"cannot make the run folder {launch.folder.root}: File too large" in str(refused.value)
+    assert not launch.folder.root.exists()
 
 
 def test_a_sweep_is_done_when_all_its_tasks_are() -> None:

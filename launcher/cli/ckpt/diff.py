@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from relight.counted import counted
 from relight.resilience.exit_codes import EXIT_FAILED
 
 from .place import chosen_checkpoint
@@ -40,7 +41,8 @@ def command(one: str, other: str, as_json: bool) -> None:
             click.echo(as_line(difference))
         for key in found.values:
             click.echo(f"{key}: plain values differ")
-        click.echo(f"{len(found.arrays)} arrays and {len(found.values)} plain values differ")
+        values = counted(len(found.values), "plain value")
+        click.echo(f"{counted(len(found.arrays), 'array')} and {values} differ")
     click.get_current_context().exit(0 if found.same else EXIT_FAILED)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from relight.counted import counted
+
 from .place import chosen_checkpoint
 from .progress import progress
 
@@ -32,6 +34,5 @@ def command(checkpoint: str, file: Path, under: str, as_json: bool) -> None:
         told = {"file": str(file), "step": chosen.manifest.step, "arrays": list(named)}
         click.echo(json.dumps({**told, "bytes": size_bytes}))
     else:
-        click.echo(
-            f"{file}: {len(named)} arrays, {size_bytes:,} bytes of step {chosen.manifest.step}"
-        )
+        arrays, step = counted(len(named), "array"), chosen.manifest.step
+        click.echo(f"{file}: {arrays}, {size_bytes:,} bytes of step {step}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from relight.counted import counted
 from relight.errors import UsageError
 from relight.storage.prune import deletable, delete, require_deletable
 from relight.storage.retention import Keep
@@ -41,7 +42,7 @@ def command(place: str, steps: tuple[int, ...], last: int | None, yes: bool, as_
     if not going:
         click.echo("nothing to delete: the rule keeps all that is there")
         return
-    click.echo(f"{len(going)} checkpoints" + ("" if yes else "; --yes deletes them"))
+    click.echo(counted(len(going), "checkpoint") + ("" if yes else "; deleted with --yes"))
 
 
 def _keep(place: str, last: int | None) -> Keep:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from relight.counted import counted
+
 from .place import Chosen, chosen_checkpoint
 
 if TYPE_CHECKING:
@@ -123,10 +125,10 @@ def _text(fact: object) -> str:
 def _table(values: list[Row], arrays: list[Row], width: int) -> Iterator[str]:
     for row in values:
         text = json.dumps(_bare(row["value"]))
-        more = f"… {len(text)} characters" if len(text) > _SHOWN else ""
+        more = f"… {counted(len(text), 'character')}" if len(text) > _SHOWN else ""
         yield f"{row['key']!s:<{width}}  {text[:_SHOWN] + more}  {_whose(row['ranks'])}"
     for row in arrays:
-        whose = f"{row['parts']} parts" if row["parts"] else _whose(row["ranks"])
+        whose = counted(int(str(row["parts"])), "part") if row["parts"] else _whose(row["ranks"])
         yield (
             f"{row['key']!s:<{width}}  {row['dtype']!s:<10} {row['shape']!s:<16} "
             f"{row['bytes']:>14,}  {whose}"
@@ -144,4 +146,4 @@ def _whose(ranks: object) -> str:
     assert isinstance(ranks, list)
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    return f"{len(ranks)} ranks" if ranks else "all"
+    return counted(len(ranks), "rank") if ranks else "all"

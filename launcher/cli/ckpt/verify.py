@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.exit_codes import EXIT_FAILED
 
@@ -37,5 +38,6 @@ def command(place: str, step: int | None, restore: bool, as_json: bool) -> None:
             block = "" if finding.block is None else f", block {finding.block}"
             where = f"step {finding.step}: {finding.file}: {finding.array}{block}"
             click.echo(f"{where}: {finding.reason}")
-        click.echo(f"{len(report.steps)} checkpoints read, {len(report.findings)} places damaged")
+        read = counted(len(report.steps), "checkpoint")
+        click.echo(f"{read} read, {counted(len(report.findings), 'place')} damaged")
     click.get_current_context().exit(0 if report.sound else EXIT_FAILED)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import (
@@ -93,7 +94,7 @@ class HeldCluster(SlurmCluster):
         left = set(expand_nodes(self.env["SLURM_JOB_NODELIST"])) - set(exclude)
         if len(left) < self.config.nodes:
             raise RestartRefused(
-                f"the allocation {job_id} has {len(left)} nodes that may be used, and "
+                f"the allocation {job_id} has {counted(len(left), 'node')} that may be used, and "
                 f"{self.config.nodes} are needed{again}"
             )
         return LocalCluster(self.config, self.env).new_allocation(exclude, mode)

@@ -9,6 +9,8 @@ import os
 import time
 from collections.abc import Mapping
 
+from relight.counted import counted
+
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from .each import Answer, ask, on_each_gpu
@@ -23,7 +25,7 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     if not is_given(gpu.name, os.environ):
         return None
     if own := gpu.read(Reading.OWN_PROCESSES):
-        return Outcome.PASS, f"{own} processes of this job"
+        return Outcome.PASS, f"{counted(own, 'process')} of this job"
     deadline = time.monotonic() + PATIENCE_S
     while True:
         memory_bytes = gpu.read(Reading.MEMORY_USED)
@@ -31,7 +33,7 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
             return None
         numbers = ask(gpu, Reading.PROCESSES)
         processes = 0 if numbers is None else numbers[0]
-        text = f"{memory_bytes // 1024**2} MiB in use, {processes} processes"
+        text = f"{memory_bytes // 1024**2} MiB in use, {counted(processes, 'process')}"
         if memory_bytes <= candidate.limit(MEMORY) and not processes:
             return Outcome.PASS, text
         if time.monotonic() >= deadline:
