@@ -11,7 +11,7 @@ from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.exit_codes import EXIT_STOP
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import ClusterUnavailable
-from relight.resilience.supervise.standing import read_verdict, write_verdict
+from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.local_front import is_alive
 from .clusters.slurm.client import SlurmClient, SlurmRefused
@@ -19,6 +19,7 @@ from .clusters.slurm.parse import JobState
 from .queue import queued_jobs, whole_ids
 from .runs import StoredRun, job_ids
 from .sweep_tasks import verdict_of
+from .unseen_end import write_unseen_end
 
 _WAIT_S: Final = 60.0
 _TICK_S: Final = 0.5
@@ -56,7 +57,7 @@ def cancel(run: StoredRun, *, wait_s: float = _WAIT_S) -> Cancellation:
             cause="cancelled",
             reason="relight cancel was called; no supervisor was alive",
         )
-        write_verdict(run.folder, order, time.time())
+        write_unseen_end(run, order)
     return Cancellation(tuple(jobs), ended, None if before is None else before.state)
 
 

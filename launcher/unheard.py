@@ -20,6 +20,7 @@ from .clusters.slurm.parse import JobState
 from .queue import queued_jobs
 from .runs import StoredRun, job_ids
 from .sweep_tasks import read_tasks
+from .unseen_end import write_unseen_end
 
 _QUICK_S: Final = 10.0
 
@@ -42,7 +43,7 @@ def verdict_of_unheard(run: StoredRun) -> Verdict | None:
     except RelightError:
         return None
     if read_verdict(run.folder) is None:
-        write_verdict(run.folder, order, time.time())
+        write_unseen_end(run, order)
     return read_verdict(run.folder)
 
 

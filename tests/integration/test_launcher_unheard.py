@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from relight.launcher.runs import StoredRun, submitted_job
 from relight.launcher.status import RunState, status
 from relight.launcher.stored_plan import StoredPlan
 from relight.launcher.unheard import newest_job
-from relight.resilience.config import RunConfig
+from relight.resilience.config import NotifyConfig, RunConfig
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Restart
 from relight.resilience.supervise.journal import Entry, JournalWriter
@@ -62,6 +63,25 @@ def test_a_job_that_was_cancelled_while_it_waited(stage: Stage) -> None:
     assert JOB_ID in verdict.reason
     stage.answer("scontrol", err=NO_SUCH_JOB, code=1)
     assert stage.state() is RunState.CANCELLED, "for good, though Slurm has forgotten it"
+
+
+def test_people_are_told_once_of_an_end_that_no_supervisor_saw(stage: Stage) -> None:
+    told = stage.fake / "told"
+    command = ("sh", "-c", f"cat >> {told}; echo >> {told}")
+    config = replace(
+        stage.run.plan.config,
+        notify=NotifyConfig(on=("cancelled",), command=command),
+        working_dir=stage.fake,
+    )
+    stage.run = replace(stage.run, plan=replace(stage.run.plan, config=config))
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", "JobState=CANCELLED"))
+    assert stage.state() is RunState.CANCELLED
+    stage.run.folder.verdict.unlink()  # as seen by another process that looks at the same time
+    assert stage.state() is RunState.CANCELLED
+    (line,) = told.read_text().splitlines()
+    message = json.loads(line)
+    assert (message["run_id"], message["state"]) == (config.run_id, "CANCELLED")
+    assert f"job {JOB_ID} was cancelled" in message["text"]
 
 
 def test_accounting_remembers_it_longer(stage: Stage) -> None:
