@@ -67,7 +67,7 @@ def test_a_job_that_was_cancelled_while_it_waited(stage: Stage) -> None:
 
 def test_people_are_told_once_of_an_end_that_no_supervisor_saw(stage: Stage) -> None:
     told = stage.fake / "told"
-    command = ("sh", "-c", f"cat >> {told}; echo >> {told}")
+    command = ("sh", "-c", f"cat >> {told}")
     config = replace(
         stage.run.plan.config,
         notify=NotifyConfig(on=("cancelled",), command=command),
