@@ -86,7 +86,7 @@ def without_old(
     old += [key for key in found.values if key not in values]
     return type(found)(
         tuple(one for one in found.arrays if (one.key, one.rank) in arrays),
-        tuple(key for key in found.values if key in values),
+        {key: both for key, both in found.values.items() if key in values},
     ), tuple(dict.fromkeys(old))
 
 

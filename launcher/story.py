@@ -9,7 +9,10 @@ from relight.counted import counted
 from relight.resilience.decide.causes import way_on
 from relight.resilience.supervise.journal import Record
 
+from .units import amount
+
 Data = Mapping[str, object]
+_OFTEN: Final = ("CheckpointCommitted",)
 
 
 def sentence(record: Record) -> str | None:
@@ -18,6 +21,11 @@ def sentence(record: Record) -> str | None:
     if record.name == "RequestAllocation" and record.attempt.startswith("local-"):
         return f"this attempt ends: {record.data.get('reason')}"  # there are no other nodes
     return None if tell is None else tell(record.data)
+
+
+def brief(record: Record) -> str | None:
+    """The same for a terminal while it happens: what comes often fits into a line of 80 columns."""
+    return _checkpoint_saved(record.data) if record.name in _OFTEN else sentence(record)
 
 
 def _names(value: object) -> str:
@@ -116,20 +124,21 @@ def _checkpoint_committed(data: Data) -> str:
     stall_s = data.get("stall_s")
     if not isinstance(stall_s, float):
         return text
-    text += f"; steps waited {stall_s:.3g} s"
+    text += f"; steps waited {_seconds(stall_s)} s"
     if isinstance(staged := data.get("staged_bytes"), int) and staged:
-        text += f" for a copy of {_amount(staged)}"
+        text += f" for a copy of {amount(staged)}"
     behind_s = data.get("behind_s")
     if isinstance(behind_s, float) and behind_s > 0.1 * stall_s:
-        text += f", {behind_s:.3g} s of it for the save before to end"
+        text += f", {_seconds(behind_s)} s of it for the save before to end"
     return text
 
 
-def _amount(size_bytes: float) -> str:
-    for unit, width in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= width:
-            return f"{size_bytes / width:.3g} {unit}"
-    return f"{size_bytes:.0f} B"
+def _checkpoint_saved(data: Data) -> str:
+    text = f"checkpoint of step {data.get('step')}{_speed(data, 'bytes', digits=2)}"
+    stall_s = data.get("stall_s")
+    if isinstance(stall_s, float) and stall_s >= 0.01:
+        text += f", stall {_seconds(stall_s, 2)} s"
+    return text
 
 
 def _checkpoint_drilled(data: Data) -> str:
@@ -144,11 +153,16 @@ def _checkpoint_archived(data: Data) -> str:
     return f"checkpoint {data.get('step')} is in the archive too{_speed(data)}"
 
 
-def _speed(data: Data, size_field: str = "size_bytes") -> str:
+def _speed(data: Data, size_field: str = "size_bytes", digits: int = 3) -> str:
     size, seconds = data.get(size_field), data.get("seconds")
     if not isinstance(size, int) or not isinstance(seconds, float) or not size or not seconds:
         return ""
-    return f": {_amount(size)} in {seconds:.3g} s ({_amount(size / seconds)}/s)"
+    return f": {amount(size)} in {_seconds(seconds, digits)} s ({amount(size / seconds)}/s)"
+
+
+def _seconds(seconds: float, digits: int = 3) -> str:
+    """So many digits, and never an exponent for what is long."""
+    return f"{seconds:.0f}" if seconds >= 10 ** (digits - 1) else f"{seconds:.{digits}g}"
 
 
 def _notified(data: Data) -> str:

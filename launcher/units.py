@@ -33,6 +33,14 @@ def parse_bytes(text: str) -> int:
     return size_bytes
 
 
+def amount(size_bytes: float) -> str:
+    """Bytes as a person reads them, by powers of 1000: ``1.5 GB``."""
+    for unit, width in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= width:
+            return f"{size_bytes / width:.3g} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
 def parse_duration(text: str) -> float:
     """Seconds of ``4:00:00``, ``1-12:00:00``, ``90s``, ``10min``, ``2h``, ``7d`` or ``1h 30min``.
 

@@ -18,7 +18,7 @@ from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Record, journals, read_journals
 from relight.resilience.supervise.standing import Verdict, write_whole
 
-from .story import sentence
+from .story import brief
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -199,8 +199,8 @@ def standing(progress: Mapping[str, object]) -> str:
 
 
 def timed_sentence(record: Record) -> str | None:
-    """A record's sentence after the time of day; None when it has none."""
-    text = sentence(record)
+    """A record's sentence in brief after the time of day; None when it has none."""
+    text = brief(record)
     return None if text is None else f"{datetime.fromtimestamp(record.time):%H:%M:%S} {text}"
 
 

@@ -83,6 +83,13 @@ def differing(one: Json, other: Json, key: Key) -> Iterator[Key]:
             yield (*key, name)
 
 
+def under(tree: Json, key: Key) -> Json:
+    """What a key of :func:`differing` leads to; None where there is nothing."""
+    for name in key:
+        tree = (_members(tree) or {}).get(name)
+    return tree
+
+
 def _members(tree: Json) -> Mapping[str, Json] | None:
     if isinstance(tree, dict) and tree.keys() == {"dict"}:
         return cast(dict[str, Json], tree["dict"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, nan
 
 import numpy as np
 
-from .common import PART, differing
+from .common import PART, differing, under
 from .content import rebuild
 from .entries import Entry, entries, read
 from .keys import Path as Key
@@ -46,10 +46,10 @@ class ArrayDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`values` are keys under which plain values differ."""
+    """`values` are the two plain values of each key under which they differ; None for none."""
 
     arrays: tuple[ArrayDifference, ...]
-    values: tuple[str, ...]
+    values: Mapping[str, tuple[Json, Json]]
 
     @property
     def same(self) -> bool:
@@ -61,7 +61,7 @@ def compare(one: Source, other: Source, advance: Advance = lambda _: None) -> Co
 
     Raises CheckpointDamaged, PartsUnfit.
     """
-    return Comparison(tuple(_arrays(one, other, advance)), tuple(_values(one, other)))
+    return Comparison(tuple(_arrays(one, other, advance)), dict(_values(one, other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +176,14 @@ def _numbers(form: Form, data: Buffer) -> Floats | None:
     return flat.astype(np.result_type(flat.dtype, np.float64))
 
 
-def _values(one: Source, other: Source) -> Iterator[str]:
+def _values(one: Source, other: Source) -> Iterator[tuple[str, tuple[Json, Json]]]:
     """Keys with their rank where the ranks are several."""
     ranks = [range(source.manifest.world_size) for source in (one, other)]
     for rank in min(ranks, key=len):
         plain, others = (_plain(source.shards.index(rank).tree) for source in (one, other))
         for key in differing(plain, others, ()):
-            yield "/".join(key) + (f" (rank {rank})" if len(ranks[0]) > 1 else "")
+            name = "/".join(key) + (f" (rank {rank})" if len(ranks[0]) > 1 else "")
+            yield name, (under(plain, key), under(others, key))
 
 
 def _plain(tree: Json) -> Json:

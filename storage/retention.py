@@ -66,17 +66,29 @@ def to_delete(committed: Iterable[Committed], newest: int | None, keep: Keep) ->
     """
     if newest is None:
         return ()
+    found = list(committed)
+    kept = kept_by(found, newest, keep)
+    return tuple(sorted(one.step for one in found if one.step <= newest and one.step not in kept))
+
+
+def kept_by(
+    committed: Iterable[Committed], newest: int, keep: Keep
+) -> Mapping[int, tuple[str, ...]]:
+    """The steps up to the newest valid one that stay, each with the rules that name it."""
     found = sorted((one for one in committed if one.step <= newest), key=lambda one: one.step)
-    kept = {newest} | {one.step for one in found[-keep.last :]}
+    rules = {"newest": {newest}, f"last {keep.last}": {one.step for one in found[-keep.last :]}}
     if keep.every_steps is not None:
         steps = keep.every_steps
-        kept |= _first_of_each(found, lambda one: one.step // steps)
+        rules[f"every {steps} steps"] = _first_of_each(found, lambda one: one.step // steps)
     if keep.every_s is not None:
         every_s = keep.every_s
-        kept |= _first_of_each(found, lambda one: floor(one.created_s / every_s))
+        rules[f"every {every_s:g} s"] = _first_of_each(
+            found, lambda one: floor(one.created_s / every_s)
+        )
     if keep.best is not None:
-        kept |= _best(found, keep.best)
-    return tuple(one.step for one in found if one.step not in kept)
+        rules[f"best {keep.best.metric}"] = _best(found, keep.best)
+    kept = sorted(set().union(*rules.values()))
+    return {step: tuple(name for name, of in rules.items() if step in of) for step in kept}
 
 
 def _first_of_each(found: list[Committed], period: Callable[[Committed], Hashable]) -> set[int]:

@@ -10,7 +10,7 @@ import click
 from relight.resilience.exit_codes import EXIT_FAILED
 
 from ..resume_proof import prove, remove_run
-from .ckpt.diff import as_json_values, as_line
+from .ckpt.diff import as_json_values, as_line, values_line
 from .run import new_local_run
 from .spec_arguments import with_spec
 
@@ -43,15 +43,15 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
             "resumed": proof.resumed,
             "same": found.same,
             "arrays": [as_json_values(one) for one in found.arrays],
-            "values": found.values,
+            "values": list(found.values),
             "differed_before": proof.old,
         }
         click.echo(json.dumps(told))
     else:
         for difference in found.arrays:
             click.echo(as_line(difference))
-        for key in found.values:
-            click.echo(f"{key}: plain values differ")
+        for key, both in found.values.items():
+            click.echo(values_line(key, both))
         for key in proof.old:
             click.echo(
                 f"{key}: differed before the restart already, as what is not seeded does, and is "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -150,6 +151,7 @@ def test_diff_says_which_values_differ_and_by_how_much(tmp_path: Path) -> None:
     assert answer.code == 1
     found = answer.json()
     assert found["values"] == ["lr (rank 1)"]
+    assert "lr (rank 1): 0.5 against 1.5\n" in ckpt("diff", f"{tmp_path}@1", f"{tmp_path}@2").text
     rows = found["arrays"]
     assert isinstance(rows, list)
     measured = {
@@ -306,5 +308,5 @@ def test_ls_says_how_far_it_looked(tmp_path: Path) -> None:
     save(tmp_path, 1)
     flip(shard_path(tmp_path, 1, ONE, 1))
     told = ckpt("ls", tmp_path).text
-    assert "valid" in told
+    assert re.search(r" 1  valid +\d+ kB  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\n", told), told
     assert f"`relight ckpt verify {tmp_path}` reads every byte" in told

@@ -59,7 +59,9 @@ def test_a_killed_rank_and_a_preemption(home: Path, spec: Path) -> None:
     assert second["outcome"] == "COMPLETED"
     assert 'sound": true' in run.relight("ckpt", "verify", run.folder.name, "--json")
     listed = json.loads(run.relight("ckpt", "ls", run.folder.name, "--json"))
-    assert listed["checkpoints"][0] == {"step": 300, "condition": "valid", "reason": ""}
+    newest = listed["checkpoints"][0]
+    assert (newest["step"], newest["condition"], newest["reason"]) == (300, "valid", "")
+    assert (newest["bytes"] > 0, newest["kept"]) == (True, ["newest", "last 3"])
     repeated = json.loads(run.relight("replay", run.folder.name, "--json"))
     assert repeated["difference"] is None
     assert repeated["actions"] >= 6

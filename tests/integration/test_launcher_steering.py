@@ -50,7 +50,7 @@ def journal(run: Run) -> str:
 def test_checkpoint_saves_now(run: Run) -> None:
     said = json.loads(run.relight("checkpoint", "t-", "--json"))
     listed = json.loads(run.relight("ckpt", "ls", "t-", "--json"))["checkpoints"]
-    assert listed[0] == {"step": said["step"], "condition": "valid", "reason": ""}
+    assert (listed[0]["step"], listed[0]["condition"]) == (said["step"], "valid")
     assert said["step"] > 0
     end(run)
     assert journal(run).count('"RanksStarted"') == 1, "the ranks went on"

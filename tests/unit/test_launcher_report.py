@@ -26,6 +26,7 @@ from relight.launcher.watch import (
     json_line,
     read_progress,
     standing,
+    timed_sentence,
     untold_end,
 )
 from relight.resilience.run_folder import RunFolder
@@ -227,6 +228,17 @@ def test_history_of_a_run_that_has_not_begun() -> None:
 )
 def test_sentences(name: str, data: Mapping[str, object], text: str | None) -> None:
     assert sentence(Record(0.0, "event", name, data)) == text
+
+
+def test_what_comes_often_fits_into_80_columns() -> None:
+    saved = record(
+        0.0, "CheckpointCommitted", step=99_999, bytes=1_234_567_890_123, seconds=123.45,
+        stall_s=0.012345, slowest_rank=1023, staged_bytes=10**9,
+    )  # fmt: skip
+    said = timed_sentence(saved)
+    assert said is not None
+    assert said[9:] == "checkpoint of step 99999: 1.23 TB in 123 s (10 GB/s), stall 0.012 s"
+    assert len(said) <= 80
 
 
 def test_no_runs_are_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

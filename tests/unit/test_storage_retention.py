@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.storage.retention import Best, Committed, Keep, to_delete
+from relight.storage.retention import Best, Committed, Keep, kept_by, to_delete
 
 CHECKPOINTS = st.dictionaries(
     st.integers(0, 1000),
@@ -102,3 +102,13 @@ def test_keeping_none_is_refused() -> None:
         Keep(every_steps=0)
     with pytest.raises(ValueError, match=r"keep\.best\.n"):
         Best(metric="loss", n=0)
+
+
+def test_each_one_that_stays_is_told_why() -> None:
+    found = [Committed(step=step, metrics={"loss": 1 / step}) for step in (10, 20, 30, 40)]
+    keep = Keep(last=1, every_steps=20, best=Best(metric="loss", mode="max"))
+    assert kept_by(found, 40, keep) == {
+        10: ("every 20 steps", "best loss"),
+        20: ("every 20 steps",),
+        40: ("newest", "last 1", "every 20 steps"),
+    }

@@ -14,6 +14,7 @@ from relight.resilience.exit_codes import EXIT_FAILED
 
 from .place import chosen_checkpoint
 from .progress import progress
+from .show import spelled
 
 if TYPE_CHECKING:
     from relight.storage.compare import ArrayDifference
@@ -35,12 +36,12 @@ def command(one: str, other: str, as_json: bool) -> None:
         found = compare(*sources, advance)
     if as_json:
         arrays = [as_json_values(difference) for difference in found.arrays]
-        click.echo(json.dumps({"same": found.same, "arrays": arrays, "values": found.values}))
+        click.echo(json.dumps({"same": found.same, "arrays": arrays, "values": list(found.values)}))
     else:
         for difference in found.arrays:
             click.echo(as_line(difference))
-        for key in found.values:
-            click.echo(f"{key}: plain values differ")
+        for key, both in found.values.items():
+            click.echo(values_line(key, both))
         values = counted(len(found.values), "plain value")
         click.echo(f"{counted(len(found.arrays), 'array')} and {values} differ")
     click.get_current_context().exit(0 if found.same else EXIT_FAILED)
@@ -52,6 +53,10 @@ def as_json_values(difference: ArrayDifference) -> dict[str, object]:
         name: value if not isinstance(value, float) or isfinite(value) else str(value)
         for name, value in asdict(difference).items()
     }
+
+
+def values_line(key: str, both: tuple[object, object]) -> str:
+    return f"{key}: {' against '.join('nothing' if one is None else spelled(one) for one in both)}"
 
 
 def as_line(found: ArrayDifference) -> str:

@@ -12,6 +12,7 @@ from relight.storage.choose import newest_valid
 from relight.storage.condition import examine
 from relight.storage.layout import step_of
 from relight.storage.manifest import Manifest
+from relight.storage.retention import Keep
 
 from ...runs import find_one_run
 
@@ -45,6 +46,13 @@ def checkpoint_directory(place: str) -> Path:
     if not directory.is_dir():
         raise UsageError(f"{directory} is not there: the run has saved nothing yet")
     return directory
+
+
+def keep_rule(place: str) -> Keep | None:
+    """What a run keeps; a directory has no rule of its own."""
+    if Path(place).is_dir() and not (Path(place) / "plan.json").exists():
+        return None
+    return find_one_run(place).plan.config.checkpoint.keep
 
 
 def chosen_checkpoint(word: str) -> Chosen:

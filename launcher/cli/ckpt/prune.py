@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
@@ -12,8 +11,7 @@ from relight.errors import UsageError
 from relight.storage.prune import deletable, delete, require_deletable
 from relight.storage.retention import Keep
 
-from ...runs import find_one_run
-from .place import checkpoint_directory
+from .place import checkpoint_directory, keep_rule
 
 
 @click.command("prune")
@@ -48,6 +46,7 @@ def command(place: str, steps: tuple[int, ...], last: int | None, yes: bool, as_
 def _keep(place: str, last: int | None) -> Keep:
     if last is not None:
         return Keep(last=last)
-    if Path(place).is_dir() and not (Path(place) / "plan.json").exists():
+    rule = keep_rule(place)
+    if rule is None:
         raise UsageError(f"{place} is no run with a rule of its own: give --last or --step")
-    return find_one_run(place).plan.config.checkpoint.keep
+    return rule

@@ -124,15 +124,20 @@ def _text(fact: object) -> str:
 
 def _table(values: list[Row], arrays: list[Row], width: int) -> Iterator[str]:
     for row in values:
-        text = json.dumps(_bare(row["value"]))
-        more = f"… {counted(len(text), 'character')}" if len(text) > _SHOWN else ""
-        yield f"{row['key']!s:<{width}}  {text[:_SHOWN] + more}  {_whose(row['ranks'])}"
+        yield f"{row['key']!s:<{width}}  {spelled(row['value'])}  {_whose(row['ranks'])}"
     for row in arrays:
         whose = counted(int(str(row["parts"])), "part") if row["parts"] else _whose(row["ranks"])
         yield (
             f"{row['key']!s:<{width}}  {row['dtype']!s:<10} {row['shape']!s:<16} "
             f"{row['bytes']:>14,}  {whose}"
         )
+
+
+def spelled(value: object) -> str:
+    """A plain value of a checkpoint for people, cut where it is long."""
+    text = json.dumps(_bare(value))
+    more = f"… {counted(len(text), 'character')}" if len(text) > _SHOWN else ""
+    return text[:_SHOWN] + more
 
 
 def _bare(value: object) -> object:
