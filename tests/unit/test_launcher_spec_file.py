@@ -12,6 +12,8 @@ from relight.launcher.plan import run_config
 from relight.launcher.run_creation import submitter
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import load_spec, parse_spec
+from relight.launcher.spec_meanings import MEANINGS
+from relight.launcher.spec_schema import described_schema, keys
 from relight.launcher.variables import substitute
 
 
@@ -142,6 +144,14 @@ env: {HF_TOKEN: x}
 def test_fault(text: str, line: int, part: str) -> None:
     found = faults(text)
     assert any(at == line and part in message for at, message in found), found
+
+
+def test_editors_are_told_what_each_key_means() -> None:
+    schema = described_schema()
+    found = dict(keys(schema, schema))
+    assert found.keys() == MEANINGS.keys()
+    assert all(node["description"] == MEANINGS[path] for path, node in found.items())
+    assert "checkpoint.keep.best.metric" in found
 
 
 def test_alias_bomb() -> None:
