@@ -57,6 +57,16 @@ def test_send_user_signal() -> None:
     assert "SlurmctldParameters=preempt_send_user_signal" in lines
 
 
+def test_another_release_has_its_own_plugins_and_words() -> None:
+    settings = Settings(release="trixie", send_user_signal=True, max_array=3)
+    lines = render_slurm_conf(settings, LAYOUT, Path("/trixie/plugins")).splitlines()
+    assert "PluginDir=/trixie/plugins" in lines
+    assert "PreemptParameters=send_user_signal" in lines
+    assert "MaxArraySize=3" in lines
+    assert "PluginDir=/trixie/plugins" in render_slurmdbd_conf(LAYOUT, Path("/trixie/plugins"))
+    assert not [line for line in slurm_conf(Settings()) if line.startswith("PluginDir")]
+
+
 def test_no_accounting() -> None:
     text = render_slurm_conf(Settings(accounting=False), LAYOUT)
     assert "AccountingStorage" not in text
