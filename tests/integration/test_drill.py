@@ -79,7 +79,7 @@ def test_a_run_tells_of_its_drills(tmp_path: Path) -> None:
     assert {int(str(data["step"])) % 40 for data in drilled} == {0}
     commits = [record.data for record in records if record.name == "CheckpointCommitted"]
     for data in commits:  # in the background: steps wait for the copy only
-        assert data["slowest_rank"] == 0
+        assert data["slowest_rank"] is None, "of one rank nobody is the slowest"
         assert 0.0 < float(str(data["stall_s"])) < float(str(data["seconds"]))
         assert int(str(data["staged_bytes"])) >= 64 * 8
     told = json.dumps(json.loads(run.relight("history", run.folder.name, "--json")))

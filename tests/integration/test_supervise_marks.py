@@ -86,7 +86,7 @@ class SomeRanks:
         self.generation = 1
         self._again = again
 
-    def tell(self, body: object) -> None:
+    def signal(self, name: str) -> None:
         self.generation += self._again
 
 
