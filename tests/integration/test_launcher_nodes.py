@@ -183,7 +183,7 @@ def test_what_was_predicted_is_shown(relight: Relight, tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger").add(trend)
     said = relight("nodes", "show", "n4").stdout
     assert "predicted: links gone down, 2.0 h before its hardware fault" in said
-    assert "links gone down: seen 1 times, right 1 times, 2.0 h before (median)" in said
+    assert "links gone down: seen 1 time, right 1 time, 2.0 h before (median)" in said
     (answer,) = json.loads(relight("nodes", "show", "n4", "--json").stdout)
     assert answer["predicted"][0]["counter"] == "links gone down"
 
