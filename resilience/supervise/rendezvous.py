@@ -37,6 +37,7 @@ class Rendezvous:
             "RELIGHT_RUN_DIR": str(config.run_dir),
             "RELIGHT_ATTEMPT": self.attempt,
             "RELIGHT_GENERATION": str(self.generation),
+            "RELIGHT_WORLD_SIZE": str(config.ranks_on(len(self.nodes))),
             "RELIGHT_CHECKPOINT_DIR": str(config.checkpoint.directory),
             "RELIGHT_CHECKPOINT_INTERVAL": config.checkpoint.interval,
             "RELIGHT_CHECKPOINT_STAGING": str(config.checkpoint.staging_bytes),

@@ -13,6 +13,7 @@ from .world import World
 
 _STAGING_BYTES: Final = 8 * 1024**3
 _NUMBERS: Final = {
+    "RELIGHT_WORLD_SIZE": "how many ranks the launcher has started",
     "RELIGHT_CHECKPOINT_KEEP": "how many of the newest checkpoints stay, 1 or more",
     "RELIGHT_CHECKPOINT_STAGING": "a number of bytes, or 0 to save while the steps wait",
     "RELIGHT_CHECKPOINT_OVERLAP": "1 to copy while the next step computes, or 0",
@@ -40,6 +41,7 @@ class Environment:
         overlap: whether what only optimizers change is copied while the next step computes.
         keep_last: how many checkpoints stay where no supervisor deletes them.
         tier: the folder of this run on its node, where shards are saved first.
+        started_ranks: how many ranks the launcher has started; None without one.
         restore: the manifest to restore from, "" to start from scratch, None when nobody chose.
     """
 
@@ -52,6 +54,7 @@ class Environment:
     reuse: int
     overlap: bool
     keep_last: int
+    started_ranks: int | None
     restore: str | None
     tier: TierPlace | None
 
@@ -84,6 +87,7 @@ def read_environment(
         overlap=_number(environ, "RELIGHT_CHECKPOINT_OVERLAP", 0) > 0,
         reuse=_number(environ, "RELIGHT_CHECKPOINT_REUSE", 0),
         keep_last=_number(environ, "RELIGHT_CHECKPOINT_KEEP", 3, at_least=1),
+        started_ranks=_number(environ, "RELIGHT_WORLD_SIZE", 0) or None if socket else None,
         restore=environ.get("RELIGHT_RESTORE"),
         tier=_tier(environ),
     )
@@ -101,6 +105,17 @@ def _number(environ: Mapping[str, str], name: str, otherwise: int, *, at_least: 
     if not text.isdecimal() or int(text) < at_least:
         raise JoinRefused(f"{name} is {text!r}: write {_NUMBERS[name]}")
     return int(text)
+
+
+def require_own_ranks(environment: Environment, world: World) -> None:
+    """Each rank has an agent. Raises JoinRefused when something in between has started more."""
+    if environment.started_ranks not in (None, world.size):
+        raise JoinRefused(
+            f"this is one of {world.size} ranks, and relight has started "
+            f"{environment.started_ranks}: torchrun and the like start ranks of their own, which "
+            "relight does itself. Set resources.nodes and resources.tasks_per_node, and let "
+            "`command` start one rank, as in `python train.py`"
+        )
 
 
 def own_interval(environment: Environment, world: World) -> Interval | None:

@@ -28,7 +28,7 @@ from ..exit_codes import EXIT_FAILED, EXIT_RESTART
 from ..messages import Message
 from .agreement import find_agreement
 from .boundary import Boundary, Verdict
-from .environment import Environment, own_interval, read_environment
+from .environment import Environment, own_interval, read_environment, require_own_ranks
 from .errors import ProtectRefused, StepsRefused
 from .line import Line
 from .listener import Listener
@@ -57,8 +57,9 @@ def join(
         JoinRefused: environment or arguments cannot be worked with; the message says which.
         AgentUnreachable: the rank agent is gone before the program has begun.
     """
-    environment = read_environment(os.environ, directory, interval)
-    return Run(environment, find_world(os.environ), rng=rng)
+    environment, world = read_environment(os.environ, directory, interval), find_world(os.environ)
+    require_own_ranks(environment, world)
+    return Run(environment, world, rng=rng)
 
 
 class Run:

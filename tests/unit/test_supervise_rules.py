@@ -82,6 +82,7 @@ def test_ranks_are_numbered_node_by_node(run_config: RunConfig) -> None:
         "MASTER_ADDR": "a",
         "MASTER_PORT": "1234",
         "RELIGHT_GENERATION": "3",
+        "RELIGHT_WORLD_SIZE": "4",
         "RELIGHT_RESTORE": "",
         "COLOUR": "blue",
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relight.resilience.worker.environment import own_interval, read_environment
+from relight.resilience.worker.environment import own_interval, read_environment, require_own_ranks
 from relight.resilience.worker.errors import JoinRefused
 from relight.resilience.worker.interval import EverySeconds, EverySteps, parse_interval
 from relight.resilience.worker.world import World, find_world
@@ -70,6 +70,15 @@ def test_the_environment_overrules_the_program() -> None:
 def test_an_agent_with_half_its_variables_is_refused() -> None:
     with pytest.raises(JoinRefused, match="RELIGHT_ATTEMPT"):
         read_environment({"RELIGHT_AGENT_SOCKET": "/run/agent.sock"}, None, None)
+
+
+def test_ranks_that_something_in_between_has_started_are_refused() -> None:
+    """Such as torchrun, below one agent: nobody would wait for the shards of all of them."""
+    environment = read_environment(AGENT | {"RELIGHT_WORLD_SIZE": "2"}, None, None)
+    require_own_ranks(environment, World(0, 2, 0))
+    with pytest.raises(JoinRefused, match=r"one of 16 ranks, and relight has started 2: torchrun"):
+        require_own_ranks(environment, World(0, 16, 0))
+    require_own_ranks(read_environment({"RELIGHT_WORLD_SIZE": "2"}, None, None), World(0, 16, 0))
 
 
 def test_under_an_agent_a_rank_decides_only_by_steps() -> None:
