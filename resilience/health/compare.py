@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -14,8 +15,9 @@ from .active.floors import floor
 from .active.gpu_product import PRODUCT
 from .catalogue import ACTIVE
 from .check import Check
-from .gpu.present import SERIALS
-from .lustre_targets import TARGETS
+from .gpu.present import GIVEN, SERIALS
+from .infiniband import PORTS, fewer_or_slower
+from .lustre_targets import TARGETS, lost_more
 from .peers import REACHED, UNREACHED
 from .result import CheckResult, NodeReport, Outcome
 
@@ -24,15 +26,22 @@ REACHABLE: Final = "reachable"
 ABSENT: Final = "absent"
 MIN_NODES: Final = 3  # with fewer there is no odd one out
 MIN_ASKED: Final = 2  # by so many a silent node must have been asked
-_OWN: Final = frozenset({SERIALS, REACHED, UNREACHED})  # facts that differ by nature
+_OWN: Final = frozenset({SERIALS, GIVEN, REACHED, UNREACHED})  # facts that differ by nature
+GPU_DRIVER: Final = "gpu driver"
+_OF_GPUS: Final = re.compile(r"gpu |cuda$|nvidia_peermem$")
 # Ranks do not work together over different drivers, and the slowest network sets the pace.
 _BAD: Final = {
-    "gpu driver": Fault.CONDITION,
-    "infiniband ports": Fault.NETWORK,
+    GPU_DRIVER: Fault.CONDITION,
+    PORTS: Fault.NETWORK,
     PRODUCT: Fault.HARDWARE,
     TARGETS: Fault.NETWORK,
 }
 
+# Of these a difference speaks against a node only when the node has less than most.
+_WORSE: Final[Mapping[str, Callable[[str, str], bool]]] = {
+    PORTS: fewer_or_slower,
+    TARGETS: lost_more,
+}
 _NOT_EVERYWHERE: Final = frozenset({PRODUCT, MODEL, BOARDS, TARGETS})  # tested, or mounted yet
 
 Reports = Mapping[str, NodeReport | None]
@@ -64,19 +73,30 @@ def _odd_ones(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckRes
         for result in report.results:
             for name in result.facts:
                 tellers.setdefault(name, set()).add(result.check)
+    with_gpus = {node: one for node, one in reports.items() if GIVEN in _facts(one)}
     for name in sorted(set(tellers) - _OWN):
-        told = {node: _told(name, tellers[name], report) for node, report in reports.items()}
+        of_gpus = name not in _NOT_EVERYWHERE and _OF_GPUS.match(name) is not None
+        unused = of_gpus and not with_gpus
+        among = with_gpus if of_gpus and with_gpus else reports
+        told = {node: _told(name, tellers[name], report) for node, report in among.items()}
         seen = {node: fact for node, fact in told.items() if fact is not None}
-        if name in _NOT_EVERYWHERE:
+        if unused or name in _NOT_EVERYWHERE:
             seen = {node: fact for node, fact in seen.items() if fact != ABSENT}
+        if len(seen) < MIN_NODES:
+            continue
         usual, count = Counter(seen.values()).most_common(1)[0]
-        if count * 2 <= len(seen) or len(seen) < MIN_NODES:
+        if count * 2 <= len(seen):
             continue
         for node, fact in seen.items():
             if fact != usual:
                 text = f"{name} is {fact}, on {count} of {len(seen)} nodes it is {usual}"
-                outcome = Outcome.FAIL_NODE if name in _BAD else Outcome.WARN
+                bad = name in _BAD and not unused and _WORSE.get(name, _differs)(fact, usual)
+                outcome = Outcome.FAIL_NODE if bad else Outcome.WARN
                 yield node, _result(UNIFORM, outcome, text, _BAD.get(name, Fault.CONDITION))
+
+
+def _differs(_fact: str, _usual: str) -> bool:
+    return True
 
 
 def _told(name: str, tellers: set[str], report: NodeReport) -> str | None:

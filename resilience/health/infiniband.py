@@ -6,7 +6,9 @@ down here and up elsewhere shows there. Files: Documentation/ABI/stable/sysfs-cl
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 from relight.counted import counted
 
@@ -15,6 +17,7 @@ from .check import Candidate, Check, Finding, Limit, not_judged
 from .result import Outcome
 from .trends import LINK_DOWNS
 
+PORTS: Final = "infiniband ports"  # the fact that is compared
 FLAP_COUNTERS = ("link_downed", "link_error_recovery")
 FLAPS = Limit("infiniband", "link_downed", 5, "times since the counters were reset")
 
@@ -37,15 +40,29 @@ def check_infiniband(candidate: Candidate) -> Finding:
             odd.append(f"{name} went down {counted(flaps, 'time')}")
     firmware = sorted({_text(port.parents[1] / "fw_ver") for port in ports})
     facts = {
-        "infiniband ports": f"{len(active)} active, {', '.join(sorted(set(active)))}",
+        PORTS: f"{len(active)} active, {', '.join(sorted(set(active)))}",
         "infiniband firmware": ", ".join(firmware),
     }
     if slots := {_slot(port.parents[1] / "device") for port in ports} - {""}:
         facts["infiniband slots"] = ", ".join(sorted(slots))
     outcome = Outcome.FAIL_NODE if bad else Outcome.WARN if odd else Outcome.PASS
-    text = "; ".join([*bad, *odd]) or facts["infiniband ports"]
+    text = "; ".join([*bad, *odd]) or facts[PORTS]
     counts = {LINK_DOWNS: downs}
     return Finding(outcome, text, float(len(active)), "ports", facts=facts, counts=counts)
+
+
+def fewer_or_slower(fact: str, usual: str) -> bool:
+    """Whether ports are fewer than usual, or as many and slower (pure)."""
+    count, rates = _ports(fact)
+    usual_count, usual_rates = _ports(usual)
+    return count < usual_count or (count == usual_count and rates < usual_rates)
+
+
+def _ports(fact: str) -> tuple[int, list[float]]:
+    """How many are active, and at which rates, the slowest first."""
+    count = re.match(r"(\d+) active", fact)
+    rates = sorted(float(rate) for rate in re.findall(r"(\d+(?:\.\d+)?) Gb/sec", fact))
+    return int(count[1]) if count else 0, rates
 
 
 def _slot(device: Path) -> str:

@@ -22,6 +22,7 @@ from .result import Outcome
 
 TARGETS: Final = "lustre targets"  # the fact that is compared
 AGAIN_S = 2.0  # a connection may be being made anew
+_NOT_TO: Final = "not connected to "
 _ROOTS: Final = ("sys/fs/lustre", "proc/fs/lustre", "sys/kernel/debug/lustre")
 _SOUND: Final = frozenset({"FULL", "IDLE", "active"})
 _LOST: Final = frozenset(
@@ -58,11 +59,21 @@ def judge_connections(seen: Mapping[str, str]) -> Finding:
         return Finding(Outcome.UNKNOWN, f"states of Lustre's targets: {sorted(strange) or 'none'}")
     lost = {name: state for name, state in seen.items() if state in _LOST}
     if not lost:
-        text = f"all of {len(seen)} are connected"
-        return Finding(Outcome.PASS, text, float(len(seen)), "targets", facts={TARGETS: text})
+        text = f"all of {len(seen)} are connected"  # how many differs with what is mounted
+        facts = {TARGETS: "all connected"}
+        return Finding(Outcome.PASS, text, float(len(seen)), "targets", facts=facts)
     text = ", ".join(f"{name} is {state}" for name, state in list(lost.items())[:5])
-    facts = {TARGETS: f"not connected to {', '.join(lost)}"}
+    facts = {TARGETS: _NOT_TO + ", ".join(lost)}
     return Finding(Outcome.WARN, text, float(len(seen) - len(lost)), "targets", facts=facts)
+
+
+def lost_more(fact: str, usual: str) -> bool:
+    """Whether a node has lost a server that most nodes have not (pure)."""
+    return not _lost(fact) <= _lost(usual)
+
+
+def _lost(fact: str) -> set[str]:
+    return set(fact.removeprefix(_NOT_TO).split(", ")) if fact.startswith(_NOT_TO) else set()
 
 
 def connections(root: Path) -> dict[str, str] | None:

@@ -14,6 +14,7 @@ import pytest
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.events import NodesProbed
 from relight.resilience.health.disk import AWAY_UNIT
+from relight.resilience.health.gpu.present import GIVEN
 from relight.resilience.health.preflight import ACTIVE_NODES, write_report
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
 from relight.resilience.ledger.faults import Fault
@@ -54,7 +55,7 @@ class Nodes:
             outcome = self._answer(node, len(self.steps))
             if outcome is not None:
                 told = report(node, outcome, *self._of)
-                facts = {"gpu driver": self.drivers.get(node, "1")}
+                facts = {GIVEN: "8", "gpu driver": self.drivers.get(node, "1")}
                 result = dataclasses.replace(told.results[0], facts=facts)
                 write_report(self._out_dir, dataclasses.replace(told, results=(result,)))
         return Command(("true",), os.environ)

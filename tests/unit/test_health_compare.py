@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import pytest
+
 from relight.resilience.health.compare import REACHABLE, UNIFORM, compare
+from relight.resilience.health.gpu.present import GIVEN
+from relight.resilience.health.infiniband import PORTS
 from relight.resilience.health.lustre_targets import TARGETS
 from relight.resilience.health.peers import REACHED, UNREACHED
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
@@ -14,6 +18,7 @@ from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Identity
 
 Facts = Mapping[str, str]
+USED = {GIVEN: "8"}
 
 
 def report(node: str, facts: Facts) -> NodeReport:
@@ -40,19 +45,50 @@ def found(facts: Mapping[str, Facts | None], check: str) -> dict[str, tuple[Outc
 
 
 def test_the_odd_one_out() -> None:
-    facts: dict[str, Facts | None] = {f"n{i}": {"gpu driver": "570"} for i in range(4)}
+    facts: dict[str, Facts | None] = {f"n{i}": {**USED, "gpu driver": "570"} for i in range(4)}
     assert found(facts, UNIFORM) == {}
-    facts["n2"] = {"gpu driver": "535"}
+    facts["n2"] = {**USED, "gpu driver": "535"}
     text = "gpu driver is 535, on 3 of 4 nodes it is 570"
     assert found(facts, UNIFORM) == {"n2": (Outcome.FAIL_NODE, text)}
-    facts["n2"] = {}
+    facts["n2"] = USED
     assert found(facts, UNIFORM)["n2"][1].startswith("gpu driver is absent")
     facts["n2"] = None
     assert found(facts, UNIFORM) == {}
+    facts["n2"] = {"python": "3"}  # it gives the run no GPU, which other nodes of it do
+    assert "gpu driver" not in found(facts, UNIFORM)["n2"][1]
+
+
+def test_gpus_that_nobody_uses_exclude_no_node() -> None:
+    with_driver = {"gpu driver": "570", "cuda": "12", "nvidia_peermem": "not loaded"}
+    facts: dict[str, Facts | None] = {f"n{i}": with_driver for i in range(20)}
+    facts |= {f"n{i}": {} for i in range(4)}
+    assert found(facts, UNIFORM) == {}
+    facts["n0"] = {**with_driver, "gpu driver": "535"}
+    assert found(facts, UNIFORM)["n0"][0] is Outcome.WARN
+
+
+@pytest.mark.parametrize(
+    ("odd", "outcome"),
+    [
+        ("4 active, 400 Gb/sec (4X NDR)", Outcome.WARN),  # it has more
+        ("3 active, 100 Gb/sec (4X EDR), 400 Gb/sec (4X NDR)", Outcome.WARN),
+        ("2 active, 800 Gb/sec (4X XDR)", Outcome.WARN),
+        ("2 active, 100 Gb/sec (4X EDR), 400 Gb/sec (4X NDR)", Outcome.FAIL_NODE),
+        ("2 active, 1.5 Gb/sec", Outcome.FAIL_NODE),
+        ("1 active, 400 Gb/sec (4X NDR)", Outcome.FAIL_NODE),
+        ("0 active, ", Outcome.FAIL_NODE),
+    ],
+)
+def test_ports_speak_against_a_node_when_they_are_fewer_or_slower(
+    odd: str, outcome: Outcome
+) -> None:
+    facts: dict[str, Facts] = {f"n{i}": {PORTS: "2 active, 400 Gb/sec (4X NDR)"} for i in range(9)}
+    facts["n2"] = {PORTS: odd}
+    assert found(facts, UNIFORM)["n2"][0] is outcome
 
 
 def test_a_check_without_an_answer_does_not_make_the_odd_one_out() -> None:
-    reports = {f"n{i}": report(f"n{i}", {"gpu driver": "570"}) for i in range(4)}
+    reports = {f"n{i}": report(f"n{i}", {PORTS: "8 active"}) for i in range(4)}
     for outcome, odd in ((Outcome.UNKNOWN, False), (Outcome.PASS, True)):
         (result,) = report("n2", {}).results
         silent = dataclasses.replace(result, outcome=outcome)
@@ -66,11 +102,16 @@ def test_other_software_only_warns() -> None:
 
 
 def test_a_lustre_server_that_only_one_node_has_lost_is_the_nodes_fault() -> None:
-    facts: dict[str, Facts | None] = {f"n{i}": {TARGETS: "all of 9"} for i in range(4)}
+    facts: dict[str, Facts | None] = {f"n{i}": {TARGETS: "all connected"} for i in range(4)}
     facts["n2"] = {TARGETS: "not connected to fs-OST0003"}
     assert found(facts, UNIFORM)["n2"][0] is Outcome.FAIL_NODE
     facts["n2"] = {}  # mounted when it is first used
     assert found(facts, UNIFORM) == {}
+    facts = {f"n{i}": {TARGETS: "not connected to fs-OST0001"} for i in range(4)}
+    facts["n2"] = {TARGETS: "all connected"}
+    assert found(facts, UNIFORM)["n2"][0] is Outcome.WARN
+    facts["n2"] = {TARGETS: "not connected to fs-OST0001, fs-OST0003"}
+    assert found(facts, UNIFORM)["n2"][0] is Outcome.FAIL_NODE
 
 
 def test_without_a_majority_nobody_is_odd() -> None:

@@ -128,6 +128,18 @@ def test_lfs_is_asked_where_the_kernel_shows_nothing(
     assert "not judged: only root" in refused.evidence
 
 
+def test_how_many_servers_there_are_is_no_difference(
+    lfs: Lfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = []
+    for count in (2, 3):
+        lines = "".join(f"fs-OST000{number}-osc-ffff8800 active.\\n" for number in range(count))
+        finding = lustre_targets.CHECK.run(lfs(f"printf '{lines}'"))
+        assert (finding.outcome, finding.value) == (PASS, count)
+        facts.append(finding.facts)
+    assert facts[0] == facts[1]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "outcome"),
     [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Final
 
 from ..check import Candidate, Check, Finding, not_judged
 from ..result import Outcome
-from .present import given_gpus
+from .present import GIVEN, asked_gpus, given_gpus
 from .reading import DRIVERS
 
 _VENDORS: Final = {"0x10de": "NVIDIA", "0x1002": "AMD"}
@@ -16,6 +17,11 @@ _CLASSES: Final = ("0x03", "0x12")  # of PCI: display controllers, processing ac
 
 def check_loaded(candidate: Candidate) -> Finding:
     """Look for a driver, and where there is none for boards that wait for it."""
+    asked = asked_gpus(candidate)
+    return dataclasses.replace(_look(candidate), facts={GIVEN: str(asked)} if asked else {})
+
+
+def _look(candidate: Candidate) -> Finding:
     given = given_gpus(os.environ)
     if any((candidate.root / path).exists() for path in DRIVERS):
         return Finding(Outcome.PASS, "a driver is loaded")

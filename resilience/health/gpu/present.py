@@ -12,6 +12,7 @@ from .each import ask_driver
 from .reading import DRIVERS, Driver, Reading
 
 SERIALS = "gpu serials"  # the fact that holds the boards, separated by spaces
+GIVEN = "gpus given"  # the fact that only a node has on which the run uses GPUs
 
 
 def check_present(candidate: Candidate) -> Finding:
@@ -25,7 +26,7 @@ def check_present(candidate: Candidate) -> Finding:
 def _count(candidate: Candidate, driver: Driver) -> Finding:
     gpus = driver.gpus()
     boards = [gpu.identity() for gpu in gpus]
-    asked = max(candidate.config.gpus_per_node, given_gpus(os.environ))
+    asked = asked_gpus(candidate)
     split = any(gpu.read(Reading.MIG_MODE) for gpu in gpus)  # then parts of boards are given
     return Finding(
         Outcome.FAIL_NODE if len(boards) < asked and not split else Outcome.PASS,
@@ -43,6 +44,11 @@ def _count(candidate: Candidate, driver: Driver) -> Finding:
             "gpu power limit": _distinct(str(gpu.read(Reading.POWER_LIMIT)) for gpu in gpus),
         },
     )
+
+
+def asked_gpus(candidate: Candidate) -> int:
+    """How many GPUs the run is to find on this node; 0 where it does not use any."""
+    return max(candidate.config.gpus_per_node, given_gpus(os.environ))
 
 
 def given_gpus(environ: Mapping[str, str]) -> int:
