@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from typing import Final
 
@@ -19,13 +19,13 @@ from .gpu.present import GIVEN, SERIALS
 from .infiniband import PORTS, fewer_or_slower
 from .lustre_targets import TARGETS, lost_more
 from .peers import REACHED, UNREACHED
+from .reachable import cut_off
 from .result import CheckResult, NodeReport, Outcome
 
 UNIFORM: Final = "uniform"
 REACHABLE: Final = "reachable"
 ABSENT: Final = "absent"
 MIN_NODES: Final = 3  # with fewer there is no odd one out
-MIN_ASKED: Final = 2  # by so many a silent node must have been asked
 _OWN: Final = frozenset({SERIALS, GIVEN, REACHED, UNREACHED})  # facts that differ by nature
 GPU_DRIVER: Final = "gpu driver"
 _OF_GPUS: Final = re.compile(r"gpu |cuda$|nvidia_peermem$")
@@ -110,19 +110,10 @@ def _told(name: str, tellers: set[str], report: NodeReport) -> str | None:
 
 
 def _cut_off(facts: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, CheckResult]]:
-    """Nodes that nobody reached, or that reached nobody, of several asked each."""
-    asked_by: dict[str, list[tuple[str, bool]]] = {}
-    for node, found in facts.items():
-        for fact, answered in ((REACHED, True), (UNREACHED, False)):
-            for peer in found.get(fact, "").split():
-                asked_by.setdefault(peer, []).append((node, answered))
-    for node, found in facts.items():
-        silent = found.get(UNREACHED, "").split()
-        if len(silent) >= MIN_ASKED and not found.get(REACHED):
-            yield node, _unreachable(f"it reached none of {', '.join(silent)}")
-        elif _nobody(asked_by.get(node, ())):
-            askers = ", ".join(asker for asker, _ in asked_by[node])
-            yield node, _unreachable(f"none of {askers} reached it")
+    for one in cut_off(facts):
+        outcome = Outcome.FAIL_NODE if one.proven else Outcome.WARN
+        if one.node in facts:
+            yield one.node, _result(REACHABLE, outcome, one.evidence, Fault.NETWORK)
 
 
 def _slow(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckResult]]:
@@ -164,14 +155,6 @@ def _behind_median(
             if rate < test.of_median * usual:
                 text = f"{rate:.3g}, {rate / usual:.0%} of the nodes' median"
                 yield node, _result(test.name, Outcome.FAIL_NODE, text, Fault.SLOW)
-
-
-def _nobody(asked: Sequence[tuple[str, bool]]) -> bool:
-    return len(asked) >= MIN_ASKED and not any(answered for _, answered in asked)
-
-
-def _unreachable(text: str) -> CheckResult:
-    return _result(REACHABLE, Outcome.FAIL_NODE, text, Fault.NETWORK)
 
 
 def _result(check: str, outcome: Outcome, text: str, fault: Fault) -> CheckResult:

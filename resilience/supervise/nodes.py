@@ -44,12 +44,11 @@ async def run_preflight(
     """
     out_dir = RunFolder(config.run_dir).preflight(allocation.attempt)
     tested = await asyncio.to_thread(nodes_to_test, config, nodes)
-    reports = await _examine(config, cluster, nodes, tested, out_dir)
+    reports = await _examine(config, cluster, nodes, tested, out_dir, nodes)
     if again := unclear_nodes(reports):
         _log.info("%s: unclear, asked once more", ", ".join(again))
-        second = await _examine(
-            config, cluster, again, tuple(node for node in again if node in tested), out_dir
-        )
+        tested_again = tuple(node for node in again if node in tested)
+        second = await _examine(config, cluster, again, tested_again, out_dir, nodes)
         reports |= {node: report for node, report in second.items() if report is not None}
     # Pretend nodes are one machine, which is no slower than itself.
     one_machine = len(nodes) > 1 and len({*map(cluster.node_address, nodes)}) == 1
@@ -70,7 +69,7 @@ async def put_to_work(
 ) -> NodesProbed:
     """All checks and active tests on suspects; a node that cannot be tested has not failed."""
     out_dir = RunFolder(config.run_dir).attempt(allocation.attempt) / "tests"
-    reports = compare(await _examine(config, cluster, nodes, nodes, out_dir))
+    reports = compare(await _examine(config, cluster, nodes, nodes, out_dir, nodes))
     failed = dict(judge(reports, "warn").bad)
     answered = tuple(node for node in nodes if node not in failed)
     return NodesProbed(answered=answered, silent={}, failed=failed)
@@ -94,12 +93,13 @@ async def _examine(
     nodes: tuple[str, ...],
     tested: tuple[str, ...],
     out_dir: Path,
+    peers: tuple[str, ...],
 ) -> dict[str, NodeReport | None]:
-    """Each node's report; ``tested`` of them are put to work."""
+    """Each node's report; ``tested`` of them are put to work, ``peers`` may be asked by them."""
     program = (
         "relight.resilience.health.preflight",
         *(str(config.run_dir), str(out_dir), str(time.time())),
-        *nodes,
+        *peers,
     )
     env = {ACTIVE_NODES: ",".join(tested)}
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if tested else 0.0) + _LAUNCH_S

@@ -95,6 +95,8 @@ def test_a_silent_node_is_asked_once_more(run_config: RunConfig) -> None:
 
     cluster, bad, warnings = preflight(run_config, answer)
     assert (cluster.asked(), bad, warnings) == ([NODES, ("n2",)], {}, "")
+    for step in cluster.steps:  # the peers that it may ask are all nodes
+        assert step.argv[-len(NODES) :] == NODES
 
 
 def test_an_unclear_node_is_asked_once_more_and_no_more(run_config: RunConfig) -> None:

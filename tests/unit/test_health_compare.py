@@ -157,4 +157,52 @@ def test_a_firewall_everywhere_is_not_the_nodes() -> None:
     facts = {f"n{i}": {REACHED: "", UNREACHED: f"n{(i + 1) % 5} n{(i + 2) % 5}"} for i in range(5)}
     judged = judge(compare({node: report(node, of) for node, of in facts.items()}), "warn")
     assert judged.bad == {}
-    assert any("it is not the nodes" in warning for warning in judged.warnings)
+    assert any(warning.startswith("reachable: ") for warning in judged.warnings)
+
+
+def dark(nodes: int, *dead: int, linked: bool = False, silent: bool = False) -> set[str]:
+    """Who is bad in a ring of which the ``dead`` are cut off, or reach only each other."""
+    facts: dict[str, Facts | None] = {}
+    for i in range(nodes):
+        asked = [(i + step) % nodes for step in (1, 2, 3)]
+        cut = [
+            peer for peer in asked if (peer in dead) != (i in dead) or (i in dead and not linked)
+        ]
+        good = [peer for peer in asked if peer not in cut]
+        named = [" ".join(f"n{peer}" for peer in some) for some in (good, cut)]
+        facts[f"n{i}"] = {REACHED: named[0], UNREACHED: named[1]}
+        if silent and i in dead:
+            facts[f"n{i}"] = None
+    reports = {node: None if of is None else report(node, of) for node, of in facts.items()}
+    return set(judge(compare(reports), "warn").bad)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(
+    ("nodes", "dead"), [(24, (5, 6, 7)), (16, (5, 6, 7)), (24, (23, 0, 1)), (24, (4, 5, 6, 7, 8))]
+)
+def test_the_neighbours_of_those_that_are_cut_off_are_not_accused(
+    nodes: int, dead: tuple[int, ...], linked: bool
+) -> None:
+    assert dark(nodes, *dead, linked=linked) == {f"n{i}" for i in dead}
+    assert dark(nodes, *dead, linked=linked, silent=True) == set()
+
+
+@pytest.mark.parametrize("outwards", [False, True])
+def test_one_way_faults_side_by_side_accuse_no_neighbour(outwards: bool) -> None:
+    bad = (5, 6, 7)
+    links = [
+        f"n{i}-n{(i + step) % 24}"
+        for i in range(24)
+        for step in (1, 2, 3)
+        if (i if outwards else (i + step) % 24) in bad
+    ]
+    assert set(reach(*links, nodes=24)) == {"n5", "n6", "n7"}
+
+
+def test_a_node_that_asked_only_dead_ones_is_not_accused() -> None:
+    facts: dict[str, Facts | None] = {"n3": {REACHED: "", UNREACHED: "n5 n9"}, "n5": None}
+    reports = {node: None if of is None else report(node, of) for node, of in facts.items()}
+    judged = judge(compare({**reports, "n9": None}), "warn")
+    assert judged.bad == {}
+    assert any("it and n5, n9 do not reach" in warning for warning in judged.warnings)
