@@ -40,9 +40,9 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
     if not folder.is_dir():
         raise UsageError(f"{path}: working_dir: {folder} is no directory, and ranks start there")
     if spec.checkpoint.archive is not None:
-        from relight.storage.objects import connect
+        from relight.storage.objects import require_readable
 
-        connect(spec.checkpoint.archive.url)  # only whether its library is there
+        require_readable(spec.checkpoint.archive.url)
     if spec.code == "snapshot":
         try:
             facts = replace(facts, tree=work_tree(folder).resolve())

@@ -7,9 +7,12 @@ Credentials and endpoints are what the store's own library finds: its files and 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from .errors import ArchiveUnfit
+
+# Without folders; s3fs would make a bucket whose name is misspelt.
+_FOLDERLESS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"})
 
 
 class Objects(Protocol):
@@ -37,21 +40,28 @@ class Objects(Protocol):
         """One object, or all below a prefix."""
 
 
-def connect(url: str) -> Objects:
-    """Opens no connection yet. Raises ArchiveUnfit for an address that nothing can read."""
+def require_readable(url: str) -> None:
+    """Raises ArchiveUnfit for an address that no installed library reads. Asks nobody."""
     try:
-        from fsspec.core import url_to_fs
+        from fsspec import get_filesystem_class
     except ImportError as error:
         raise ArchiveUnfit(url, "fsspec is not installed", "pip install 'relight[s3]'") from error
     try:
-        # A list that was remembered would not show what another run has written since.
-        files, root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+        for part in url.split("::"):
+            get_filesystem_class(part.partition("://")[0])
     except ImportError as error:
-        raise ArchiveUnfit(
-            url, str(error), "install that into the environment of relight"
-        ) from error
-    except (ValueError, TypeError) as error:
+        raise ArchiveUnfit(url, str(error), "install that where relight is") from error
+    except ValueError as error:
         raise ArchiveUnfit(url, str(error), "write for example s3://bucket/runs/lm") from error
+
+
+def connect(url: str) -> Objects:
+    """Raises ArchiveUnfit for an address that nothing can read, and what the library raises."""
+    require_readable(url)
+    from fsspec.core import url_to_fs
+
+    # A list that was remembered would not show what another run has written since.
+    files, root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
     return _Files(files, root)
 
 
@@ -76,7 +86,7 @@ class _Files:
         path = self._at(key)
         if self._files.exists(path):
             return False
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self._make_folder_of(path)
         try:
             self._files.pipe_file(path, data, mode="create")
         except FileExistsError:
@@ -88,7 +98,7 @@ class _Files:
 
     def upload(self, source: Path, key: str) -> None:
         path = self._at(key)
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self._make_folder_of(path)
         self._files.put_file(str(source), path)
 
     def download(self, key: str, target: Path) -> None:
@@ -97,12 +107,19 @@ class _Files:
     def remove(self, key: str) -> None:
         self._files.rm(self._at(key), recursive=True)
 
+    def _make_folder_of(self, path: str) -> None:
+        protocol = self._files.protocol
+        if _FOLDERLESS.isdisjoint((protocol,) if isinstance(protocol, str) else protocol):
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+
     def _at(self, key: str) -> str:
         return f"{self._root}/{key}".rstrip("/")
 
 
 class _FileSystem(Protocol):
     """The part of `fsspec.AbstractFileSystem` that is used; fsspec ships no types."""
+
+    protocol: str | tuple[str, ...]
 
     def ls(self, path: str, *, detail: bool) -> list[str]: ...
     def cat_file(self, path: str) -> bytes: ...

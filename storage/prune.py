@@ -27,8 +27,12 @@ class Pruned:
     leftovers: tuple[Path, ...]
 
 
-def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
+def prune(
+    directory: Path, keep: Keep, epoch: int, live: Incarnation, doubted: int | None = None
+) -> Pruned:
     """Called after a commit, by whoever holds `epoch`; `live` is the incarnation now running.
+
+    Checkpoints from `doubted` on may turn out to be spoilt: the newest before them stays.
 
     The newest valid checkpoint, damaged ones, everything newer than the newest valid one and what
     `live` may be writing, which is newer than its own newest checkpoint, are never touched. Safe to
@@ -38,7 +42,10 @@ def prune(directory: Path, keep: Keep, epoch: int, live: Incarnation) -> Pruned:
     found = candidates(directory)
     valid = committed(found)
     newest = max((one.step for one in valid), default=None)
-    deleted = to_delete(valid, newest, keep)
+    sound = max(
+        (one.step for one in valid if doubted is not None and one.step < doubted), default=-1
+    )
+    deleted = tuple(step for step in to_delete(valid, newest, keep) if step != sound)
     for step in deleted:
         _delete_step(directory, step)
     if newest is None:

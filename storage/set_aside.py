@@ -18,20 +18,25 @@ _CONTENT = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A record of the set-aside folder. `path` holds what was moved there."""
+    """A record of the set-aside folder. `path` holds what was moved there.
+
+    `spoilt`: its bytes are right and its values are not, so that no copy of it is better.
+    """
 
     step: int
     reason: str
     created: str
     path: Path
+    spoilt: bool = False
 
 
-def set_aside(directory: Path, step: int, reason: str) -> None:
+def set_aside(directory: Path, step: int, reason: str, *, spoilt: bool = False) -> None:
     """Takes a checkpoint out of the choice; its step may then be saved and committed anew.
 
     Doing it twice is harmless: the second finds nothing to move. Raises OSError.
     """
-    _move(directory, step, reason, step_dir(directory, step), _CONTENT)
+    source = step_dir(directory, step)
+    _move(directory, step, reason, source, _CONTENT, spoilt=spoilt)
 
 
 def set_manifest_aside(directory: Path, step: int, reason: str) -> Path | None:
@@ -47,12 +52,15 @@ def records(directory: Path) -> list[SetAside]:
     return [record for folder in sorted(root.iterdir()) if (record := _read(folder))]
 
 
-def _move(directory: Path, step: int, reason: str, source: Path, name: str) -> Path | None:
+def _move(
+    directory: Path, step: int, reason: str, source: Path, name: str, *, spoilt: bool = False
+) -> Path | None:
     folder = _new_folder(set_aside_dir(directory), step)
     # The reason comes first: a crash in between leaves a record of nothing, and the next look at
     # the checkpoint sets it aside again.
     created = datetime.now(UTC).isoformat()
     body: dict[str, Json] = {"step": step, "reason": reason, "created": created}
+    body |= {"spoilt": True} if spoilt else {}
     publish(folder / _REASON, seal(body))
     try:
         source.rename(folder / name)
@@ -85,6 +93,7 @@ def _read(folder: Path) -> SetAside | None:
     step = int(folder.name.partition(".")[0])
     try:
         body = unseal((folder / _REASON).read_bytes())
-        return SetAside(step, field(body, "reason", str), field(body, "created", str), kept[0])
+        reason, created = field(body, "reason", str), field(body, "created", str)
+        return SetAside(step, reason, created, kept[0], spoilt=body.get("spoilt") is True)
     except (OSError, ValueError):
         return SetAside(step, "the reason cannot be read", "", kept[0])

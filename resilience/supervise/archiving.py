@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from relight.storage.archive import wanted
+from relight.storage.epoch import check_holding
 from relight.storage.errors import ArchiveSilent, NoValidCheckpoint
+from relight.storage.fetch import wanted
 
 from ..config import ArchiveConfig, RunConfig
 from ..decide.actions import Outcome
@@ -24,6 +25,7 @@ from ..decide.events import CheckpointArchived, CheckpointFetched, Event
 from ..worker.secret_files import read_secrets
 
 _log: Final = logging.getLogger(__name__)
+END_LIMIT_S: Final = 600.0  # for the last copy, while the allocation is held
 _FINAL: Final = (Outcome.COMPLETED, Outcome.FAILED, Outcome.STOPPED)
 
 
@@ -47,7 +49,8 @@ class Archiving:
         self._env = config.env
         self._secret_files = config.secret_files
         self._emit = emit
-        self._commits = 0
+        # The first of each attempt is copied: attempts may be shorter than so many commits.
+        self._commits = -1
         self._newest: int | None = None
         self._asked: int | None = None  # is copied next
         self._tried: int | None = None
@@ -64,12 +67,24 @@ class Archiving:
         if self._archive is not None and self._commits % self._archive.every == 0:
             self._copy(self._archive, step)
 
+    async def drop(self, step: int) -> None:
+        """The run goes back behind this step: what is from then on must not come back."""
+        if self._archive is None:
+            return
+        self._asked = self._newest = None
+        await self._stop()
+        answer = await self._run("drop", self._archive.url, str(step))
+        if answer.failure:
+            failure = f"spoilt checkpoints may still be there: {answer.failure}"
+            self._emit(CheckpointArchived(step=step, failure=failure))
+
     async def fetch(self, epoch: int) -> None:
         """Bring back what is better than what is here.
 
         Raises:
             NoValidCheckpoint: nothing valid is here, and all in the archive is damaged.
             ArchiveSilent: nothing valid is here, and nobody knows whether the archive has more.
+            Fenced: a later attempt has claimed the directory meanwhile.
         """
         if self._archive is None:
             return
@@ -77,6 +92,7 @@ class Archiving:
         if steps is None:
             return
         answer = await self._run("get", self._archive.url, str(epoch))
+        await asyncio.to_thread(check_holding, self._directory, epoch)
         if answer.failure and steps.start:
             _log.warning("the archive is not asked for a newer checkpoint: %s", answer.failure)
         elif answer.failure:
@@ -87,7 +103,7 @@ class Archiving:
             size_bytes, seconds = answer.bytes or 0, answer.seconds
             self._emit(CheckpointFetched(step=answer.step, size_bytes=size_bytes, seconds=seconds))
 
-    async def end(self, outcome: Outcome, limit_s: float) -> None:
+    async def end(self, outcome: Outcome, limit_s: float = END_LIMIT_S) -> None:
         """The attempt is over. When the run is too, its last checkpoint is copied, if time allows.
 
         What is half copied otherwise is nothing: the next attempt will have a newer one.
@@ -96,12 +112,17 @@ class Archiving:
         if final and self._archive is not None and self._newest not in (None, self._tried):
             assert self._newest is not None
             self._copy(self._archive, self._newest)
-        if self._task is None:
-            return
-        if final:
-            await asyncio.wait((self._task,), timeout=limit_s)
-        self._task.cancel()
-        await asyncio.wait((self._task,))
+        if final and self._task is not None:
+            _, late = await asyncio.wait((self._task,), timeout=limit_s)
+            if late and self._tried is not None:
+                failure = f"the copy was not done after {limit_s:.0f} s, when the run had ended"
+                self._emit(CheckpointArchived(step=self._tried, failure=failure))
+        await self._stop()
+
+    async def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
 
     def _copy(self, archive: ArchiveConfig, step: int) -> None:
         self._asked = step
@@ -125,22 +146,28 @@ class Archiving:
             env = await asyncio.to_thread(self._environment)
         except (OSError, ValueError) as error:
             return _Answer(failure=str(error))
-        command = (sys.executable, "-P", "-m", "relight.storage.archive", job, self._directory, url)
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            *rest,
-            env=env,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        command = (sys.executable, "-P", "-m", "relight.storage.archiver", job, self._directory)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                url,
+                *rest,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            return _Answer(failure=f"no process can be started to ask it: {error.strerror}")
         try:
             output, _ = await process.communicate()
         finally:
             if process.returncode is None:
                 process.kill()
-        if process.returncode:
+                await process.wait()
+        try:
+            return _parsed(json.loads(output.splitlines()[-1]))
+        except (IndexError, ValueError):
             return _Answer(failure=f"the process that asks it ended with {process.returncode}")
-        return _parsed(json.loads(output))
 
     def _environment(self) -> dict[str, str]:
         """What ranks get, so that credentials are given once."""

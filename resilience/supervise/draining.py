@@ -39,6 +39,12 @@ class Draining:
             steps.pop(step, None)
         self._changed.set()
 
+    def abandon(self) -> None:
+        """No save of these ranks will be committed any more."""
+        self._saved.clear()
+        self._durable.clear()
+        self._changed.set()
+
     def lost(self, rank: int) -> None:
         """Nothing more is heard of a rank's agent, which copies its shards."""
         self._lost.add(rank)

@@ -35,6 +35,11 @@ class Lookout:
         """For people: who is slow, and whose loss is not finite."""
         return (*self._stragglers.said, *self._not_finite.said)
 
+    @property
+    def doubted(self) -> int | None:
+        """The first state that may be spoilt, as far as losses tell."""
+        return self._not_finite.doubted
+
     def on_word(self, rank: int, word: Message) -> None:
         """What a rank says (see ``messages``)."""
         self._pace.on_word(rank, word, time.monotonic())

@@ -71,6 +71,11 @@ class NotFinite:
         """For people: what is not finite now."""
         return tuple(f"rank {one.rank}: {one.detail}" for one in self._said.values())
 
+    @property
+    def doubted(self) -> int | None:
+        """The first state that may be spoilt, if the last value of any rank was not finite."""
+        return min((row.since for row in self._rows.values()), default=None)
+
     def look(self) -> tuple[Spoilt, ...]:
         """What has turned out not to be finite any more; each name is told once."""
         names = {name for (name, _), row in self._rows.items() if row.times >= IN_A_ROW}

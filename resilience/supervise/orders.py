@@ -223,12 +223,15 @@ class Orders:
         except OSError as error:
             _log.warning("no checkpoint is set aside: %s", error)
             return
-        await self._set_aside([step for step in found if step >= order.step], order.reason)
+        gone = [step for step in found if step >= order.step]
+        await self._set_aside(gone, order.reason, spoilt=True)
+        await self._saves.archiving.drop(order.step)
 
-    async def _set_aside(self, which: Iterable[int], reason: str) -> None:
+    async def _set_aside(self, which: Iterable[int], reason: str, *, spoilt: bool = False) -> None:
+        directory = self._config.checkpoint.directory
         for step in which:
             try:
-                await asyncio.to_thread(set_aside, self._config.checkpoint.directory, step, reason)
+                await asyncio.to_thread(set_aside, directory, step, reason, spoilt=spoilt)
             except OSError as error:
                 _log.warning("checkpoint %d is not set aside: %s", step, error)
 

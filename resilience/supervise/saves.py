@@ -85,6 +85,7 @@ class Saves:
         self._fenced = False
         self._metric_seen: bool | None = None  # once the first commit tells
         self.steps: dict[int, int] = {}
+        self.doubted: int | None = None  # the state after so many steps may be spoilt
         self.last_seconds: float | None = None
 
     async def begin(
@@ -116,6 +117,7 @@ class Saves:
         self._fenced = False
         claim = await asyncio.to_thread(self._claim, incarnation, committed_step)
         await self.archiving.fetch(claim.epoch)
+        self.doubted = None
         restore = await asyncio.to_thread(self._choose, committed_step)
         self.archiving.restored(restore.step)
         self._commits = Commits(claim, self._tell_of_commit, partial(self._ended, claim))
@@ -139,7 +141,7 @@ class Saves:
     def _tell_of_commit(self, event: Event) -> None:
         if isinstance(event, Superseded):  # whatever these ranks still save is for nobody
             self._fenced = True
-            self._draining = Draining(0)
+            self._draining.abandon()
         self._emit(event)
 
     def _choose(self, committed_step: int) -> Restore:
@@ -264,7 +266,7 @@ class Saves:
 
     def _prune(self, claim: Claim) -> None:
         try:
-            prune(self._directory, self._keep, claim.epoch, claim.incarnation)
+            prune(self._directory, self._keep, claim.epoch, claim.incarnation, self.doubted)
         except (Fenced, OSError) as error:
             _log.warning("old checkpoints stay for now: %s", error)
 

@@ -296,7 +296,7 @@ class Supervisor:
         await self._handle(self._waiting())
         await asyncio.to_thread(leave_verdict, self._folder, order)
         await self._orders.answered()
-        await self._saves.archiving.end(order.outcome, self._left_s())
+        await self._saves.archiving.end(order.outcome)
         await self._handle(self._waiting())  # nothing follows but that a successor is taken back
         reached = min(self._saves.steps.values(), default=None)
         told = await notify(self._config, order, reached, self._left_s())
@@ -357,6 +357,7 @@ class Supervisor:
                 continue
             self._ranks.look_for_silence()
             self._lookout.look(self._state)
+            self._saves.doubted = self._lookout.doubted
             auto_s = cadence(self._state.past, self._config.nodes).interval_s
             if self._state.phase is Phase.RUNNING and self._saves.due(auto_s):
                 self._spawn(self._saves.order_save(self._ranks.alive))

@@ -113,7 +113,7 @@ class SupervisedCheckpoints:
         self.near = False
         self._tier: NodeTier | None = None
         if environment.tier is not None:
-            self._tier = NodeTier(environment.tier, world.rank, line.copied, self._tell_of_tier)
+            self._tier = NodeTier(environment.tier, world.rank, line, self._tell_of_tier)
         self.saving = _way_of_saving(environment, world)
 
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:

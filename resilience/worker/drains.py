@@ -16,7 +16,7 @@ import sys
 import threading
 from collections import deque
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from relight.storage.tier_folder import hold, remove, sweep
 
@@ -92,8 +92,8 @@ class Drains:
     def _begin(self, generation: int, saved: Message) -> tuple[int, Message] | None:
         self._under_way = generation, saved
         # A pipe that nobody reads would hold a process with a long answer.
-        self._answer = os.fdopen(os.memfd_create("relight-drain"), "rb")
         try:
+            self._answer = os.fdopen(os.memfd_create("relight-drain"), "rb")
             self._process = _start(saved, self._answer.fileno())
         except OSError as error:
             return self._failed(f"no process can be started: {error}", error.errno)
@@ -113,7 +113,7 @@ class Drains:
             return self._failed(f"the process that copies ended with {process.returncode}", None)
         with self._answer as file:
             file.seek(0)
-            answer = json.load(file)
+            answer = _read(file)
         if "receipt" not in answer:
             return self._failed(answer["reason"], answer["errno"])
         saved = {"type": "saved", "receipt": answer["receipt"], "stall_s": None}
@@ -126,6 +126,14 @@ class Drains:
         reason = f"step {step} is not copied from the tier of its node: {reason}"
         failed = {"type": "save_failed", "step": step, "reason": reason, "errno": number_}
         return generation, failed
+
+
+def _read(file: BinaryIO) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = json.load(file)
+    except ValueError:
+        return {"reason": "the process that copies has said nothing", "errno": None}
+    return answer
 
 
 def _start(saved: Message, answer_fd: int) -> subprocess.Popen[bytes]:

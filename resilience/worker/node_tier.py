@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 from typing import Final
 
 from relight.storage.errors import SaveFailed
@@ -14,24 +13,25 @@ from relight.storage.tier import room_bytes
 from relight.storage.tier_folder import make_private
 
 from .environment import TierPlace
+from .line import Line
 
 _TRIES: Final = 3
 
 
 class NodeTier:
-    """One rank's share of the tier. ``copied`` is set while there is no copy to wait for.
+    """One rank's share of the tier.
 
     Attributes:
         holds: the receipt of the last save that went there.
     """
 
     def __init__(
-        self, place: TierPlace, rank: int, copied: Event, tell: Callable[[str], None]
+        self, place: TierPlace, rank: int, line: Line, tell: Callable[[str], None]
     ) -> None:
         self.folder = place.folder
         self._share_bytes = place.share_bytes
         self._rank = rank
-        self._copied = copied
+        self._line = line
         self._tell = tell
         self._told: set[str] = set()
         self.holds: Receipt | None = None
@@ -42,7 +42,7 @@ class NodeTier:
         The save before is copied first: what the directory does not take in time would only pile
         up, and other ranks' copies of the same step with it.
         """
-        self._copied.wait()
+        self._line.copied.wait()
         try:
             make_private(self.folder)
             room = room_bytes(self.folder, self._rank, self._share_bytes)
@@ -55,7 +55,9 @@ class NodeTier:
         except (SaveFailed, OSError) as error:
             self.tell_once("failed", str(error))
             return None
-        self._copied.clear()
+        self._line.copied.clear()
+        if self._line.lost:  # nobody is there to say so any more
+            self._line.copied.set()
         return self.holds
 
     def _write(self, write: Callable[[Path], Receipt]) -> Receipt:

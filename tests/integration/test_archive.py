@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from relight.resilience.decide.actions import Outcome
 from relight.resilience.decide.events import CheckpointArchived, Event
 from relight.resilience.supervise.archiving import Archiving
 from relight.resilience.supervise.journal import Record, read_journals
-from relight.storage.archive import archived, get, put, thin, wanted
+from relight.storage.archive import archived, drop, put, thin
 from relight.storage.checkpointer import save_shard
 from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.errors import ArchiveSilent, Fenced, NoValidCheckpoint
+from relight.storage.fetch import fetch, wanted
 from relight.storage.layout import Incarnation, manifest_path, shard_path, step_dir
 from relight.storage.objects import Objects, connect
 from relight.storage.restore import load_shard
@@ -67,12 +69,12 @@ def test_what_was_purged_comes_back_whole(directory: Path, store: Objects) -> No
     assert put(directory, 2, store) == 0, "it is there already"
     assert archived(store) == [2, 1]
     epoch = empty(directory)
-    brought = get(directory, store, epoch)
+    brought = fetch(directory, store, epoch)
     assert brought is not None
     assert newest_valid(directory) == brought
     loaded = load_shard(directory, brought, 1)["w"]
     np.testing.assert_array_equal(loaded, np.arange(50_000) * 2 + 1)
-    assert get(directory, store, epoch) is None, "nothing better is there"
+    assert fetch(directory, store, epoch) is None, "nothing better is there"
 
 
 def test_a_damaged_copy_is_passed_over(directory: Path, store: Objects, tmp_path: Path) -> None:
@@ -80,13 +82,13 @@ def test_a_damaged_copy_is_passed_over(directory: Path, store: Objects, tmp_path
         put(directory, step, store)
     spoil(shard_path(tmp_path / "store", 2, ONE, 0))
     epoch = empty(directory)
-    brought = get(directory, store, epoch)
+    brought = fetch(directory, store, epoch)
     assert brought is not None
     assert brought.step == 1
     shutil.rmtree(step_dir(tmp_path / "store", 1))
     epoch = empty(directory)
     with pytest.raises(NoValidCheckpoint, match=r"step 2 of the archive: .*w, block 0"):
-        get(directory, store, epoch)
+        fetch(directory, store, epoch)
     assert newest_valid(directory) is None
 
 
@@ -94,7 +96,7 @@ def test_what_was_cut_off_is_no_checkpoint(directory: Path, store: Objects, tmp_
     put(directory, 2, store)
     (tmp_path / "store" / "000000000002" / "MANIFEST.json").unlink()
     assert archived(store) == []
-    assert get(directory, store, empty(directory)) is None
+    assert fetch(directory, store, empty(directory)) is None
 
 
 def test_an_older_attempt_brings_nothing_back(directory: Path, store: Objects) -> None:
@@ -102,7 +104,7 @@ def test_an_older_attempt_brings_nothing_back(directory: Path, store: Objects) -
     epoch = empty(directory)
     claim_epoch(directory, Incarnation("3.0", 0))
     with pytest.raises(Fenced):
-        get(directory, store, epoch)
+        fetch(directory, store, epoch)
     assert newest_valid(directory) is None
 
 
@@ -111,11 +113,11 @@ def test_only_what_was_lost_by_damage_is_wanted(directory: Path, store: Objects)
     assert wanted(directory) is None
     set_aside(directory, 2, "a flipped bit")
     assert wanted(directory) == range(2, 3)
-    brought = get(directory, store, claim_epoch(directory, Incarnation("2.0", 0)))
+    brought = fetch(directory, store, claim_epoch(directory, Incarnation("2.0", 0)))
     assert brought is not None
     assert brought.step == 2
     manifest_path(directory, 2).write_bytes(b"{}")
-    brought = get(directory, store, claim_epoch(directory, Incarnation("2.0", 1)))
+    brought = fetch(directory, store, claim_epoch(directory, Incarnation("2.0", 1)))
     assert brought is not None
     assert [one.step for one in (brought, newest_valid(directory)) if one] == [2, 2]
 
@@ -124,7 +126,7 @@ def test_what_somebody_deleted_stays_deleted(directory: Path, store: Objects) ->
     put(directory, 2, store)
     shutil.rmtree(step_dir(directory, 2))
     assert wanted(directory) is None
-    assert get(directory, store, claim_epoch(directory, Incarnation("2.0", 0))) is None
+    assert fetch(directory, store, claim_epoch(directory, Incarnation("2.0", 0))) is None
 
 
 def test_the_newest_stay(directory: Path, store: Objects, tmp_path: Path) -> None:
@@ -133,9 +135,76 @@ def test_the_newest_stay(directory: Path, store: Objects, tmp_path: Path) -> Non
     half = tmp_path / "store" / "000000000003"
     half.mkdir()
     (half / "shard").touch()
-    thin(store, 1)
+    thin(store, 1, 2)
     assert archived(store) == [2]
     assert store.names("") == ["000000000002", "000000000003"], "3 may be on its way"
+
+
+def test_what_a_run_has_gone_back_behind_does_not_come_back(
+    directory: Path, store: Objects
+) -> None:
+    """Its bytes are right, its values are not: neither is it kept, nor in the way of a new one."""
+    for step in (1, 2):
+        put(directory, step, store)
+    set_aside(directory, 2, "the loss is nan", spoilt=True)
+    assert wanted(directory) is None
+    shutil.rmtree(step_dir(directory, 1))
+    assert wanted(directory) == range(2), "nothing else is left"
+    epoch = claim_epoch(directory, Incarnation("2.0", 0))
+    brought = fetch(directory, store, epoch)
+    assert brought is not None
+    assert brought.step == 1
+    new = save_shard(directory, 2, Incarnation("2.0", 0), 0, 1, {"w": np.ones(9)})
+    commit(directory, 2, Incarnation("2.0", 0), epoch, [new], {})
+    assert put(directory, 2, store) == new.size_bytes, "it is another one"
+    fetched = fetch(directory, store, empty(directory))
+    assert fetched is not None
+    assert fetched.incarnation.attempt == "2.0"
+    drop(store, 2)
+    assert archived(store) == [1]
+    thin(store, 1, 1)
+    assert archived(store) == [1]
+
+
+def test_a_copy_outlives_what_is_deleted_meanwhile(directory: Path, store: Objects) -> None:
+    """Retention does not wait for a slow network."""
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        def upload(self, source: Path, key: str) -> None:
+            shutil.rmtree(step_dir(directory, 1), ignore_errors=True)
+            store.upload(source, key)
+
+    assert put(directory, 1, cast("Objects", Slow())) is not None
+    assert archived(store) == [1]
+    brought = fetch(directory, store, empty(directory))
+    assert brought is not None
+    assert brought.step == 1
+
+
+def test_one_lost_object_is_no_reason_to_take_none(
+    directory: Path, store: Objects, tmp_path: Path
+) -> None:
+    for step in (1, 2):
+        put(directory, step, store)
+    shard_path(tmp_path / "store", 2, ONE, 1).unlink()
+    brought = fetch(directory, store, empty(directory))
+    assert brought is not None
+    assert brought.step == 1
+    assert sorted(path.name for path in directory.iterdir()) == ["000000000001", "epochs"]
+
+
+def test_what_is_damaged_here_goes_aside_when_its_copy_is_here(
+    directory: Path, store: Objects, tmp_path: Path
+) -> None:
+    put(directory, 2, store)
+    spoil(shard_path(tmp_path / "store", 2, ONE, 0))
+    manifest_path(directory, 2).write_bytes(b"{}")
+    epoch = claim_epoch(directory, Incarnation("2.0", 0))
+    assert fetch(directory, store, epoch) is None
+    assert manifest_path(directory, 2).exists(), "nothing better is there"
 
 
 def configured(config: RunConfig, directory: Path, archive: ArchiveConfig) -> RunConfig:
@@ -171,10 +240,14 @@ def test_an_archive_that_is_silent_is_no_reason_to_begin_again(
     """Where nothing is here; a checkpoint that is here is enough."""
     config = configured(run_config, directory, ArchiveConfig(url="nope://bucket"))
     set_aside(directory, 2, "a flipped bit")
-    asyncio.run(Archiving(config, lambda _: None).fetch(9))
-    empty(directory)
+    epoch = claim_epoch(directory, Incarnation("2.0", 0))
+    asyncio.run(Archiving(config, lambda _: None).fetch(epoch))
+    epoch = empty(directory)
     with pytest.raises(ArchiveSilent, match="Protocol not known"):
-        asyncio.run(Archiving(config, lambda _: None).fetch(9))
+        asyncio.run(Archiving(config, lambda _: None).fetch(epoch))
+    claim_epoch(directory, Incarnation("3.0", 0))
+    with pytest.raises(Fenced):  # whoever is shut out must not start, and claim, again
+        asyncio.run(Archiving(config, lambda _: None).fetch(epoch))
 
 
 def test_a_run_whose_scratch_was_purged_goes_on_from_s3(

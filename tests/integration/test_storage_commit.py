@@ -247,6 +247,15 @@ def test_pruning_keeps_the_last_and_removes_leftovers(tmp_path: Path) -> None:
     assert verify(tmp_path).sound
 
 
+def test_the_last_one_before_a_doubt_stays(tmp_path: Path) -> None:
+    """A loss that is not finite yet may mean that all of them since are spoilt."""
+    epoch = claim_epoch(tmp_path, FIRST)
+    for step in (1, 2, 3, 4):
+        committed(tmp_path, step, FIRST, epoch)
+    assert prune(tmp_path, Keep(last=1), epoch, FIRST, doubted=3).steps == (1, 3)
+    assert prune(tmp_path, Keep(last=1), epoch, FIRST).steps == (2,)
+
+
 def test_pruning_touches_neither_damaged_nor_the_only_valid(tmp_path: Path) -> None:
     epoch = claim_epoch(tmp_path, FIRST)
     for step in (1, 2, 3):

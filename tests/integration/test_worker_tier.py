@@ -34,6 +34,7 @@ class Rank:
         self.words: list[Message] = []
         self.directory.mkdir()
         self.epoch = claim_epoch(self.directory, ONE)
+        self.lost = False
         self.copied = threading.Event()
         self.copied.set()
 
@@ -104,6 +105,14 @@ def test_a_save_waits_for_the_copy_of_the_one_before(rank: Rank) -> None:
     rank.copied.set()
     second.join()
     assert [word["step"] for word in rank.words] == [1, 2]
+
+
+def test_without_an_agent_nothing_is_waited_for(rank: Rank) -> None:
+    checkpoints = rank.start()
+    rank.lost = True
+    for step in (1, 2, 3):
+        assert checkpoints.save(step, {"w": VALUES}, Notes())
+    assert shard_path(rank.tier, 3, ONE, 0).exists()
 
 
 def test_what_is_restored_is_right_whatever_the_tier_holds(rank: Rank) -> None:

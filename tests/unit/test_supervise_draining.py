@@ -82,3 +82,14 @@ def test_the_wait_ends_with_the_last_copy_or_its_limit(draining: Draining) -> No
 
     asyncio.run(copied_and_not())
     assert draining.under_way
+
+
+def test_nothing_is_waited_for_once_the_directory_is_lost(draining: Draining) -> None:
+    async def taken_over() -> None:
+        waiting = asyncio.create_task(draining.settle(lambda: 60.0))
+        await asyncio.sleep(0)
+        draining.abandon()
+        await waiting
+
+    asyncio.run(taken_over())
+    assert not draining.under_way
