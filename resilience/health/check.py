@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from ..config import RunConfig
 from ..ledger.faults import Fault
@@ -64,6 +65,9 @@ class Finding:
     def __post_init__(self) -> None:
         if self.value is not None and not math.isfinite(self.value):
             raise ValueError(f"{self.evidence}: the value is {self.value}")
+
+
+NO_ANSWER_UNIT: Final = "no answer in the check's own time"  # the unit of what hangs
 
 
 def not_judged(why: str) -> Finding:

@@ -18,7 +18,7 @@ from typing import Never
 
 from ..ledger.faults import Fault
 from ..one_line import one_line
-from .check import Candidate, Check, Finding
+from .check import NO_ANSWER_UNIT, Candidate, Check, Finding
 from .result import CheckResult, Outcome
 
 MAX_EVIDENCE_CHARS = 1000
@@ -82,7 +82,7 @@ def _left_behind(check: Check) -> int | None:
 
 def _stuck(check: Check, pid: int) -> CheckResult:
     evidence = f"process {pid}, which was to look at it earlier, cannot be killed"
-    return _result(check, Finding(check.silence, evidence), 0.0)
+    return _result(check, Finding(check.silence, evidence, unit=NO_ANSWER_UNIT), 0.0)
 
 
 def _answers(children: Sequence[_Child]) -> dict[str, CheckResult]:
@@ -170,7 +170,8 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
     except (ValueError, TypeError, KeyError):
         its_own_time = hangs and not child.cut_short
         outcome = child.check.silence if its_own_time else Outcome.UNKNOWN
-        finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}")
+        unit = NO_ANSWER_UNIT if its_own_time else None
+        finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}", unit=unit)
     return _result(child.check, finding, seconds)
 
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..config import OnUnknown
+from .check import NO_ANSWER_UNIT
 from .disk import AWAY_UNIT
-from .result import NodeReport, Outcome
+from .result import CheckResult, NodeReport, Outcome
 
 ANSWERS = "answers"  # the check that a report passes by being there
 NO_REPORT = "no report came from this node"
@@ -26,7 +27,8 @@ Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
 class Judgement:
     """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps.
 
-    ``outage``: the checkpoints' filesystem is away on all nodes, and may come back.
+    ``outage``: the checkpoints' filesystem is away on all nodes that could look at it, and may
+    come back.
     ``silent`` are nodes that have sent no report, and are not bad for that alone.
     """
 
@@ -50,14 +52,19 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
         if not is_shared(len(failing), len(reports)):  # few do not meet it and another does
             accused[check] = failing
             del job[check]
-    everywhere = len(found[Outcome.FAIL_NODE].get("disk", {})) == len(reports)
+    disks = _of_disk(reports)
     outage = None
-    if everywhere and _away(reports):
-        (outage,) = _lines({"disk": accused.pop("disk")}, "")
+    most_looked = len(disks) * 2 > len(reports)
+    if most_looked and all(_is_away(result) for result in disks.values()):
+        away = {node: result.evidence for node, result in disks.items()}
+        (outage,) = _lines({"disk": away}, "")
+        accused.pop("disk", None)
     shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
     faults = _lines(job, "")
-    if everywhere and "disk" in shared:
-        faults += _lines({"disk": accused["disk"]}, "")
+    all_fail = len(found[Outcome.FAIL_NODE].get("disk", {})) == len(disks)
+    if outage is None and most_looked and all_fail and "disk" in shared:
+        faults += _lines({"disk": accused.pop("disk")}, "")
+        shared.remove("disk")
     bad = _bad({check: nodes for check, nodes in accused.items() if check not in shared})
     return Judgement(
         bad=bad,
@@ -72,16 +79,20 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
     )
 
 
-def _away(reports: Mapping[str, NodeReport | None]) -> bool:
-    """Whether no node says more of the checkpoints' filesystem than that its server is away."""
-    units = [
-        result.unit
-        for report in reports.values()
-        if report is not None
-        for result in report.results
+def _of_disk(reports: Mapping[str, NodeReport | None]) -> dict[str, CheckResult]:
+    """What nodes found of the checkpoints' filesystem; those that could not look are left out."""
+    return {
+        node: result
+        for node, report in reports.items()
+        for result in (report.results if report is not None else ())
         if result.check == "disk"
-    ]
-    return set(units) == {AWAY_UNIT}
+        and (result.outcome is not Outcome.UNKNOWN or result.unit == NO_ANSWER_UNIT)
+    }
+
+
+def _is_away(result: CheckResult) -> bool:
+    """Whether the node says no more of it than that its server is away, or does not answer."""
+    return result.unit in (AWAY_UNIT, NO_ANSWER_UNIT)
 
 
 def unclear_nodes(reports: Mapping[str, NodeReport | None]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 
 from relight.resilience.config import RunConfig
 from relight.resilience.health import isolate
-from relight.resilience.health.check import Candidate, Check, Finding
+from relight.resilience.health.check import NO_ANSWER_UNIT, Candidate, Check, Finding
 from relight.resilience.health.isolate import MAX_EVIDENCE_CHARS, run_checks
 from relight.resilience.health.result import CheckResult, Outcome
 
@@ -120,6 +120,7 @@ def test_a_check_that_hangs_costs_only_its_own_answer(candidate: Candidate, fifo
     first, second = run_checks([hanging, good], candidate, LONG_S)
     assert first.outcome is Outcome.UNKNOWN
     assert "ended by signal 9" in first.evidence
+    assert first.unit == NO_ANSWER_UNIT
     assert second.outcome is Outcome.PASS
 
 
@@ -129,7 +130,7 @@ def test_no_check_gets_more_than_the_limit(candidate: Candidate, fifo: Path) -> 
 
     (result,) = run_checks([check(hangs)], candidate, 0.2)
     assert result.outcome is Outcome.UNKNOWN
-    assert result.seconds < LONG_S
+    assert (result.seconds < LONG_S, result.unit) == (True, None)
 
 
 def test_a_check_that_cannot_be_killed_is_left_behind(
