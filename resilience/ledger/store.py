@@ -8,10 +8,9 @@ answer, and counted.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-import secrets
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from relight.errors import RelightError
-from relight.storage.durable import fsync_dir, make_dirs, publish
 
+from . import own_folder
 from .faults import DAY_S
 from .record import Evidence, Record, RecordDamaged, Release, from_bytes, to_bytes
 from .score import is_over
@@ -49,8 +48,7 @@ class Ledger:
         Raises:
             LedgerUnwritable: the folder cannot be made or written.
         """
-        earlier = _read(self._own / evidence.file_name, os.getuid())
-        self._write(earlier.later(evidence) if isinstance(earlier, Evidence) else evidence)
+        self._write(evidence)
 
     def release(self, release: Release) -> None:
         """Lets the node's evidence count no more, whoever saw it.
@@ -68,10 +66,6 @@ class Ledger:
         """How many files are no sound records of their owner."""
         return sum(record is None for record in self._all())
 
-    @property
-    def _own(self) -> Path:
-        return self.root / str(os.getuid())
-
     def _all(self) -> Iterator[Record | None]:
         for folder in _entries(self.root):
             if folder.name.isdecimal() and _belongs(folder, int(folder.name)):
@@ -81,37 +75,37 @@ class Ledger:
 
     def _write(self, record: Record) -> None:
         try:
-            if not self._own.is_dir():
-                make_dirs(self._own)
-                self._own.chmod(_ENTERABLE)  # whatever the umask says: others read it
-            # A name of its own, since others must not see the record before they may read it.
-            ready = self._own / f".{record.file_name}.{secrets.token_hex(8)}"
-            publish(ready, to_bytes(record))
-            ready.chmod(_READABLE)
-            told = ready.stat().st_mtime
-            ready.replace(self._own / record.file_name)
-            fsync_dir(self._own)
-            self._sweep(min(time.time(), told))
+            with own_folder.own_folder(self.root, _ENTERABLE) as folder:
+                earlier = _read(record.file_name, os.getuid(), folder)
+                if isinstance(record, Evidence) and isinstance(earlier, Evidence):
+                    record = earlier.later(record)
+                name, data = record.file_name, to_bytes(record)
+                written = own_folder.write(folder, name, data, _READABLE)
+                _sweep(folder, min(time.time(), written))
         except OSError as error:
             raise LedgerUnwritable(
                 f"the ledger {self.root} takes no record: {error.strerror}; make it writable, or "
                 "name another one in RELIGHT_LEDGER"
             ) from error
 
-    def _sweep(self, now: float) -> None:
-        """Removes own records that can count no more, and what a crash has left.
 
-        A node's clock may be ahead: ``now`` is not after the filesystem's time, nor is a record
-        removed in its last days.
-        """
-        for path in _entries(self._own):
-            if path.name.startswith("."):
-                if _age_s(path, now) > _LEFTOVER_S:
-                    path.unlink(missing_ok=True)
-                continue
-            record = _read(path, os.getuid())
-            if record is not None and is_over(record, now - _MARGIN_S):
-                path.unlink(missing_ok=True)
+def _sweep(folder: int, now: float) -> None:
+    """Removes own records that can count no more, and what a crash has left; nothing else.
+
+    A node's clock may be ahead: ``now`` is not after the filesystem's time, nor is a record
+    removed in its last days.
+    """
+    for name, age_s in own_folder.ages_s(folder, now):
+        if own_folder.IS_LEFTOVER.fullmatch(name):
+            over = age_s > _LEFTOVER_S
+        elif own_folder.IS_RECORD.fullmatch(name):
+            record = _read(name, os.getuid(), folder)
+            over = record is not None and is_over(record, now - _MARGIN_S)
+        else:
+            over = False
+        if over:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
 
 
 def default_ledger() -> Ledger:
@@ -132,33 +126,15 @@ def _entries(folder: Path) -> list[Path]:
 
 def _belongs(folder: Path, uid: int) -> bool:
     try:
-        status = folder.lstat()
+        return own_folder.is_of(folder.lstat(), uid)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == uid
 
 
-def _age_s(path: Path, now: float) -> float:
-    try:
-        return now - path.lstat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _read(path: Path, uid: int) -> Record | None:
+def _read(path: Path | str, uid: int, folder: int | None = None) -> Record | None:
     """The record in a file of this user; None when it is none."""
     try:
-        # Anything may lie in a shared folder: no link is followed and no pipe is waited for.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
-            return None
-        return from_bytes(os.read(fd, MAX_RECORD_BYTES))
+        return from_bytes(own_folder.read(path, uid, MAX_RECORD_BYTES, folder))
     except (RecordDamaged, OSError) as error:
         _log.debug("%s: %s", path, error)
         return None
-    finally:
-        os.close(fd)

@@ -128,13 +128,69 @@ def test_fifty_writers_of_which_all_are_killed(ledger: Ledger) -> None:
 
 def test_a_writer_sweeps_away_what_can_count_no_more(ledger: Ledger) -> None:
     ledger.add(evidence(seen=time.time() - 60 * DAY_S, run_id="old"))
-    torn = own(ledger) / ".n1.torn.json.0123"
-    torn.touch()
-    os.utime(torn, (0, 0))
-    fresh = own(ledger) / ".n1.fresh.json.0123"
+    written = f".{evidence().file_name}.0123456789abcdef"
+    torn = [own(ledger) / name for name in (written, f".{written}.0123456789abcdef")]
+    foreign = [own(ledger) / name for name in (".bashrc", "notes", ".n1.torn.json.0123")]
+    for path in (*torn, *foreign):
+        path.touch()
+        os.utime(path, (0, 0))
+    fresh = own(ledger) / f".{evidence().file_name}.fedcba9876543210"
     fresh.touch()
     ledger.add(evidence())
-    assert {path.name for path in own(ledger).iterdir()} == {evidence().file_name, fresh.name}
+    kept = {path.name for path in (*foreign, fresh)}
+    assert {path.name for path in own(ledger).iterdir()} == {evidence().file_name, *kept}
+
+
+@pytest.mark.parametrize("trap", ["link", "file", "writable", "of another"])
+def test_what_lies_where_ones_own_folder_is_to_be_is_left_alone(
+    ledger: Ledger, tmp_path: Path, trap: str
+) -> None:
+    """In a shared ledger anybody may put it there first."""
+    target = own(ledger)
+    home = tmp_path / "home"
+    for folder in (ledger.root, home):
+        folder.mkdir()
+    if trap == "link":
+        target.symlink_to(home)
+    elif trap == "file":
+        target.touch()
+    else:
+        target.mkdir()
+        target.chmod(0o777 if trap == "writable" else 0o755)
+        home = target
+    if trap == "of another":
+        if os.geteuid() != 0:
+            pytest.skip("a folder of another user needs root")
+        os.chown(target, 61_001, 61_001)
+    precious = home / f".{evidence().file_name}.0123456789abcdef"
+    precious.touch()
+    os.utime(precious, (0, 0))
+    mode = home.stat().st_mode
+    with pytest.raises(LedgerUnwritable, match="only yours"):
+        ledger.add(evidence())
+    assert list(home.iterdir()) == [precious]
+    assert home.stat().st_mode == mode
+    assert ledger.records() == []
+
+
+def test_a_file_gets_its_mode_before_others_see_its_name(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of mode by name could hit whatever somebody has put there meanwhile."""
+    rename, modes = os.rename, []
+
+    def look(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        modes.append(stat.S_IMODE(os.stat(source, dir_fd=src_dir_fd).st_mode))
+        os.unlink(source, dir_fd=src_dir_fd)
+        os.symlink(secret, source, dir_fd=src_dir_fd)
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    secret = ledger.root.parent / "secret"
+    secret.touch(0o600)
+    monkeypatch.setattr(os, "rename", look)
+    ledger.add(evidence())
+    assert modes == [0o644]
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
 def test_a_clock_that_is_ahead_removes_nothing_that_still_counts(

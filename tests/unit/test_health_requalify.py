@@ -111,12 +111,12 @@ def test_a_ledger_that_takes_no_release_is_only_logged(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger.add(evidence())
-    monkeypatch.setattr("relight.resilience.ledger.store.publish", _full)
+    monkeypatch.setattr("relight.resilience.ledger.own_folder.write", _full)
     record_releases("b", {"n1": report(product=Outcome.PASS, gpu_product=Outcome.PASS)})
     assert "no node is released" in caplog.text
 
 
-def _full(_path: Path, _data: bytes) -> None:
+def _full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
