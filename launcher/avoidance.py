@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from relight.counted import counted
 from relight.errors import RelightError, UsageError
+from relight.resilience.ledger.apart import default_ledger
 from relight.resilience.ledger.score import Standing, standings
-from relight.resilience.ledger.store import default_ledger
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.hostlist import expand_nodes
@@ -61,12 +61,13 @@ def avoidance_of(asked: Mapping[str, str], partition_name: str | None, needed: i
     """What a job with these sbatch options should exclude; asks Slurm only when the ledger holds
     any node. ``needed`` nodes must be left.
 
-    A Slurm that does not answer costs the exclusion, never the submission.
+    A ledger or a Slurm that does not answer costs the exclusion, never the submission.
     """
-    accused = [one for one in standings(default_ledger().records(), time.time()) if one.avoided]
-    if not accused:
-        return Avoidance()
     try:
+        found = standings(default_ledger().records(), time.time())
+        accused = [one for one in found if one.avoided]
+        if not accused:
+            return Avoidance()
         lists = {
             name: _expand(name, asked[name]) for name in ("exclude", "nodelist") if name in asked
         }

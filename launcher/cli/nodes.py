@@ -12,11 +12,11 @@ import click
 
 from relight.counted import counted
 from relight.errors import UsageError
+from relight.resilience.ledger.apart import default_ledger
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
 from relight.resilience.ledger.prediction import predictions, track_record
-from relight.resilience.ledger.record import MAX_TTL_S, Evidence, check_node_name
+from relight.resilience.ledger.record import MAX_TTL_S, Evidence, Record, check_node_name
 from relight.resilience.ledger.score import Standing, release_of, standings
-from relight.resilience.ledger.store import default_ledger
 from relight.resilience.ledger.ticket import ticket
 
 from ..units import parse_duration
@@ -38,16 +38,17 @@ def command() -> None:
 @_json_flag
 def list_nodes(as_json: bool) -> None:
     """List nodes against which something counts, worst first."""
-    ledger = default_ledger()
-    found = standings(ledger.records(), time.time())
+    asked = default_ledger()
+    root, files = asked.ledger.root, asked.files()
+    found = standings(filter(None, files), time.time())
     if as_json:
         nodes = [asdict(one) for one in found]
-        click.echo(json.dumps({"ledger": str(ledger.root), "nodes": nodes}))
+        click.echo(json.dumps({"ledger": str(root), "nodes": nodes}))
         return
     _print_table(found)
-    if damaged := ledger.damaged():
+    if damaged := files.count(None):
         click.echo(
-            f"relight: {counted(damaged, 'file')} in {ledger.root} cannot be read as records",
+            f"relight: {counted(damaged, 'file')} in {root} cannot be read as records",
             err=True,
         )
 
@@ -58,8 +59,8 @@ def list_nodes(as_json: bool) -> None:
 @_json_flag
 def show(node: str, cluster: str | None, as_json: bool) -> None:
     """Show all that counts against NODE."""
-    found = _standings_of(node, cluster)
     records = default_ledger().records()
+    found = _standings_of(records, node, cluster)
     right = [one for one in predictions(records) if one.node == node]
     right = [one for one in right if cluster in (None, one.cluster)]
     if as_json:
@@ -118,11 +119,12 @@ def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json:
 def release(node: str, reason: str, cluster: str | None, as_json: bool) -> None:
     """Let what was seen against NODE until now count no more."""
     check_node_name(node)
-    held = _standings_of(node, cluster)
+    ledger = default_ledger()
+    held = _standings_of(ledger.records(), node, cluster)
     if not held:
         raise UsageError(f"nothing counts against {node}; `relight nodes ls` lists the others")
     for one in held:
-        default_ledger().release(release_of(one, f"{reason} ({getuser()})", time.time()))
+        ledger.release(release_of(one, f"{reason} ({getuser()})", time.time()))
     if as_json:
         click.echo(json.dumps({"node": node, "clusters": [one.cluster for one in held]}))
     else:
@@ -149,10 +151,10 @@ def _has_trend(one: Standing) -> bool:
     return any(evidence.fault is Fault.TREND for evidence in one.evidence)
 
 
-def _standings_of(node: str, cluster: str | None) -> list[Standing]:
+def _standings_of(records: list[Record], node: str, cluster: str | None) -> list[Standing]:
     return [
         one
-        for one in standings(default_ledger().records(), time.time())
+        for one in standings(records, time.time())
         if one.node == node and cluster in (None, one.cluster)
     ]
 

@@ -15,9 +15,9 @@ from ..decide.actions import ExcludeNode
 from ..decide.blame import PREFLIGHT
 from ..decide.causes import FaultCause
 from ..decide.degrade import DEGRADED
+from ..ledger.apart import default_ledger
 from ..ledger.faults import RULES, Fault, gravest
 from ..ledger.record import Evidence, Identity
-from ..ledger.store import default_ledger
 from ..run_folder import RunFolder
 from .collect import read_reports
 from .compare import compare
@@ -43,8 +43,8 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     """Keep in the ledger that this run leaves a node, so that the next run avoids it.
 
     Called once for each ``ExcludeNode``; reads the preflight's reports, writes one small file, and
-    may block as long as the filesystem does. It never raises: a run does not fail for its notes.
-    Outside Slurm there is no other node to choose, and nothing is kept.
+    may block as long as the run folder's filesystem does. It never raises: a run does not fail for
+    its notes. Outside Slurm there is no other node to choose, and nothing is kept.
     """
     cluster = os.environ.get("SLURM_CLUSTER_NAME")
     if not cluster:

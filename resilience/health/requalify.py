@@ -11,10 +11,10 @@ from typing import Final
 from relight.errors import RelightError
 
 from ..config import RunConfig
+from ..ledger.apart import default_ledger
 from ..ledger.faults import Fault
 from ..ledger.record import Release
 from ..ledger.score import Standing, changed_hardware, release_of, standings
-from ..ledger.store import default_ledger
 from .active import gpu_product
 from .catalogue import ACTIVE
 from .result import NodeReport, Outcome
@@ -24,10 +24,17 @@ _TESTS: Final = frozenset(test.name for test in ACTIVE)
 
 
 def nodes_to_test(config: RunConfig, nodes: Sequence[str]) -> tuple[str, ...]:
-    """The nodes that get active tests: all if the run wants that, else those in the ledger."""
+    """The nodes that get active tests: all if the run wants that, else those in the ledger.
+
+    May block for as long as a ledger may take, like :func:`record_releases`.
+    """
     if config.health.active:
         return tuple(nodes)
-    held = {one.node for one in _held_here()}
+    try:
+        held = {one.node for one in _held_here()}
+    except RelightError as error:
+        _log.warning("no node is tested for the ledger's sake: %s", error)
+        return ()
     return tuple(node for node in nodes if node in held)
 
 

@@ -94,15 +94,15 @@ def ages_s(folder: int, now: float) -> Iterator[tuple[str, float]]:
                 yield entry.name, now - entry.stat(follow_symlinks=False).st_mtime
 
 
-def read(path: Path | str, uid: int, most_bytes: int, folder: int | None = None) -> bytes:
-    """The beginning of a file of this user; ``path`` may be a name in an open ``folder``.
+def read(name: str, uid: int, most_bytes: int, folder: int) -> bytes:
+    """The beginning of a file of this user.
 
     Raises:
         OSError: it cannot be read, or is no regular file of this user.
     """
     # Anything may lie in a shared folder: no link is followed and no pipe is waited for.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(path, flags, dir_fd=folder)
+    fd = os.open(name, flags, dir_fd=folder)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:

@@ -28,8 +28,6 @@ _log: Final = logging.getLogger(__name__)
 MAX_RECORD_BYTES: Final = 1024**2  # of full lines in any script, escaped
 _LEFTOVER_S: Final = 3600.0
 _MARGIN_S: Final = 7 * DAY_S
-_READABLE: Final = 0o644
-_ENTERABLE: Final = 0o755
 
 
 class LedgerUnwritable(RelightError):
@@ -38,9 +36,10 @@ class LedgerUnwritable(RelightError):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """A shared folder of records."""
+    """A folder of records; what lies in a shared one all users can read."""
 
     root: Path
+    shared: bool = False
 
     def add(self, evidence: Evidence) -> None:
         """Keeps what was seen; the same run's earlier record of the same fault takes it in.
@@ -60,33 +59,38 @@ class Ledger:
 
     def records(self) -> list[Record]:
         """Every sound record of every user; an absent ledger has none."""
-        return [record for record in self._all() if record is not None]
+        return [record for data in self.contents() if (record := _parsed(data)) is not None]
 
     def damaged(self) -> int:
         """How many files are no sound records of their owner."""
-        return sum(record is None for record in self._all())
+        return sum(_parsed(data) is None for data in self.contents())
 
-    def _all(self) -> Iterator[Record | None]:
-        for folder in _entries(self.root):
-            if folder.name.isdecimal() and _belongs(folder, int(folder.name)):
-                for path in _entries(folder):
-                    if path.suffix == ".json" and not path.name.startswith("."):
-                        yield _read(path, int(folder.name))
+    def contents(self) -> Iterator[bytes]:
+        """What each file holds; nothing where it is not its folder's owner's, or unreadable."""
+        for name in _names(self.root):
+            if name.isdecimal():
+                with contextlib.suppress(OSError):  # absent, or not ours to read
+                    yield from _contents_of(self.root / name, int(name))
 
     def _write(self, record: Record) -> None:
         try:
-            with own_folder.own_folder(self.root, _ENTERABLE) as folder:
-                earlier = _read(record.file_name, os.getuid(), folder)
-                if isinstance(record, Evidence) and isinstance(earlier, Evidence):
-                    record = earlier.later(record)
-                name, data = record.file_name, to_bytes(record)
-                written = own_folder.write(folder, name, data, _READABLE)
+            with own_folder.own_folder(self.root, 0o755 if self.shared else 0o700) as folder:
+                kept = _merged(_read(record.file_name, folder), record)
+                mode = 0o644 if self.shared else 0o600
+                written = own_folder.write(folder, record.file_name, to_bytes(kept), mode)
                 _sweep(folder, min(time.time(), written))
         except OSError as error:
             raise LedgerUnwritable(
                 f"the ledger {self.root} takes no record: {error.strerror}; make it writable, or "
                 "name another one in RELIGHT_LEDGER"
             ) from error
+
+
+def _merged(earlier: Record | None, new: Record) -> Record:
+    """What one file keeps of both."""
+    if isinstance(new, Evidence):
+        return earlier.later(new) if isinstance(earlier, Evidence) else new
+    return new
 
 
 def _sweep(folder: int, now: float) -> None:
@@ -99,7 +103,7 @@ def _sweep(folder: int, now: float) -> None:
         if own_folder.IS_LEFTOVER.fullmatch(name):
             over = age_s > _LEFTOVER_S
         elif own_folder.IS_RECORD.fullmatch(name):
-            record = _read(name, os.getuid(), folder)
+            record = _read(name, folder)
             over = record is not None and is_over(record, now - _MARGIN_S)
         else:
             over = False
@@ -108,33 +112,40 @@ def _sweep(folder: int, now: float) -> None:
                 os.unlink(name, dir_fd=folder)
 
 
-def default_ledger() -> Ledger:
-    """The ledger that ``RELIGHT_LEDGER`` names, or the user's own."""
-    named = os.environ.get("RELIGHT_LEDGER")
-    if named:
-        return Ledger(Path(named).absolute())
-    home = os.environ.get("RELIGHT_HOME")
-    return Ledger((Path(home) if home else Path.home() / ".relight").absolute() / "ledger")
-
-
-def _entries(folder: Path) -> list[Path]:
+def _names(folder: Path | int) -> list[str]:
     try:
-        return sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
     except OSError:
         return []  # absent, or not ours to read: nothing is known from there
 
 
-def _belongs(folder: Path, uid: int) -> bool:
+def _contents_of(path: Path, uid: int) -> Iterator[bytes]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return own_folder.is_of(folder.lstat(), uid)
+        if not own_folder.is_of(os.fstat(folder), uid):
+            return
+        for name in _names(folder):
+            if name.endswith(".json") and not name.startswith("."):
+                try:
+                    yield own_folder.read(name, uid, MAX_RECORD_BYTES, folder)
+                except OSError:
+                    yield b""
+    finally:
+        os.close(folder)
+
+
+def _read(name: str, folder: int) -> Record | None:
+    """The own record of this name; None when there is none."""
+    try:
+        return _parsed(own_folder.read(name, os.getuid(), MAX_RECORD_BYTES, folder))
     except OSError:
-        return False
+        return None
 
 
-def _read(path: Path | str, uid: int, folder: int | None = None) -> Record | None:
-    """The record in a file of this user; None when it is none."""
+def _parsed(data: bytes) -> Record | None:
     try:
-        return from_bytes(own_folder.read(path, uid, MAX_RECORD_BYTES, folder))
-    except (RecordDamaged, OSError) as error:
-        _log.debug("%s: %s", path, error)
+        return from_bytes(data)
+    except RecordDamaged as error:
+        _log.debug("%s", error)
         return None

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from relight.resilience.ledger import apart
+from relight.resilience.ledger.apart import LedgerApart, LedgerSilent, default_ledger
 from relight.resilience.ledger.faults import DAY_S, Fault
 from relight.resilience.ledger.record import Evidence, Release, from_bytes
 from relight.resilience.ledger.score import standings
-from relight.resilience.ledger.store import Ledger, LedgerUnwritable, default_ledger
+from relight.resilience.ledger.store import Ledger, LedgerUnwritable
 
 WRITERS = 50
 LIMIT_S = 120.0
@@ -89,14 +91,20 @@ def test_one_run_keeps_one_record_of_a_fault(ledger: Ledger) -> None:
     assert (record.first_seen, record.last_seen) == (now - 60, now)
 
 
-def test_others_may_read_and_not_write(ledger: Ledger) -> None:
-    before = os.umask(0o077)
+@pytest.mark.parametrize(
+    ("shared", "folder", "file"), [(True, 0o755, 0o644), (False, 0o700, 0o600)]
+)
+def test_others_may_read_a_shared_one_and_write_none(
+    tmp_path: Path, shared: bool, folder: int, file: int
+) -> None:
+    ledger = Ledger(tmp_path / "ledger", shared=shared)
+    before = os.umask(0o077 if shared else 0o002)
     try:
         ledger.add(evidence())
     finally:
         os.umask(before)
-    assert stat.S_IMODE(own(ledger).stat().st_mode) == 0o755
-    assert [stat.S_IMODE(path.stat().st_mode) for path in own(ledger).iterdir()] == [0o644]
+    assert stat.S_IMODE(own(ledger).stat().st_mode) == folder
+    assert [stat.S_IMODE(path.stat().st_mode) for path in own(ledger).iterdir()] == [file]
 
 
 def test_fifty_writers_of_which_all_are_killed(ledger: Ledger) -> None:
@@ -189,7 +197,7 @@ def test_a_file_gets_its_mode_before_others_see_its_name(
     secret.touch(0o600)
     monkeypatch.setattr(os, "rename", look)
     ledger.add(evidence())
-    assert modes == [0o644]
+    assert modes == [0o600]
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
@@ -271,7 +279,7 @@ def test_a_sites_ledger_under_two_ordinary_users(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("becoming other users needs root")
     ann, bob = 61_001, 61_002
-    ledger = Ledger(tmp_path / "site")
+    ledger = Ledger(tmp_path / "site", shared=True)
     ledger.root.mkdir()
     ledger.root.chmod(0o1777)
     for level in (tmp_path, *tmp_path.parents):
@@ -303,9 +311,42 @@ def test_a_sites_ledger_under_two_ordinary_users(tmp_path: Path) -> None:
     assert ledger.damaged() == 0
 
 
+def test_a_ledger_apart_is_the_same(ledger: Ledger) -> None:
+    asked = LedgerApart(ledger)
+    assert asked.files() == []
+    record, word = evidence(), Release(cluster="mini", node="n2", time=1e10, reason="by hand")
+    asked.add(record)
+    asked.release(word)
+    (own(ledger) / "n3.torn.json").touch()
+    assert set(asked.files()) == {record, word, None}
+    assert set(asked.records()) == {record, word}
+    own(ledger).chmod(0o777)
+    with pytest.raises(LedgerUnwritable, match="only yours to write"):
+        asked.add(record)
+
+
+def test_a_ledger_that_does_not_answer_costs_its_answer(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that waits for ever stands for one that waits for a dead server."""
+    silent = ledger.root.parent / "silent"
+    silent.write_text("#!/bin/sh\nexec sleep 600\n")
+    silent.chmod(0o700)
+    monkeypatch.setattr(apart, "LIMIT_S", 0.2)
+    monkeypatch.setattr(sys, "executable", str(silent))
+    for ask in (LedgerApart(ledger).records, lambda: LedgerApart(ledger).add(evidence())):
+        with pytest.raises(LedgerSilent, match=r"no answer"):
+            ask()
+        monkeypatch.setattr(apart, "_silent", {})
+    monkeypatch.setattr(apart, "_silent", {ledger.root: time.monotonic()})
+    monkeypatch.setattr(apart, "LIMIT_S", 600.0)
+    with pytest.raises(LedgerSilent, match="a moment ago"):  # not a second time at once
+        LedgerApart(ledger).records()
+
+
 def test_which_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
     monkeypatch.delenv("RELIGHT_LEDGER", raising=False)
-    assert default_ledger().root == tmp_path / "ledger"
+    assert default_ledger().ledger == Ledger(tmp_path / "ledger")
     monkeypatch.setenv("RELIGHT_LEDGER", "/site/ledger")
-    assert default_ledger().root == Path("/site/ledger")
+    assert default_ledger().ledger == Ledger(Path("/site/ledger"), shared=True)

@@ -11,10 +11,12 @@ import pytest
 from relight.resilience.config import RunConfig
 from relight.resilience.health.requalify import nodes_to_test, record_releases, releases
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
+from relight.resilience.ledger import apart
+from relight.resilience.ledger.apart import LedgerApart
 from relight.resilience.ledger.faults import DAY_S, Fault
 from relight.resilience.ledger.record import Evidence, Identity
 from relight.resilience.ledger.score import standings
-from relight.resilience.ledger.store import Ledger
+from relight.resilience.ledger.store import Ledger, LedgerUnwritable
 
 NOW = time.time()
 THEN = Identity("boot-1", ("S1",))
@@ -99,6 +101,18 @@ def test_nodes_in_the_ledger_are_tested(
     assert nodes_to_test(run_config, ("n1", "n2")) == ()
 
 
+def test_a_silent_ledger_names_no_node(
+    ledger: Ledger,
+    run_config: RunConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(apart, "_silent", {ledger.root: time.monotonic()})
+    assert nodes_to_test(run_config, ("n1",)) == ()
+    record_releases("b", {"n1": report(product=Outcome.PASS)})
+    assert caplog.text.count("gave no answer") == 2
+
+
 def test_a_release_is_kept(ledger: Ledger) -> None:
     ledger.add(evidence())
     ledger.add(evidence("n2"))
@@ -111,13 +125,13 @@ def test_a_ledger_that_takes_no_release_is_only_logged(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger.add(evidence())
-    monkeypatch.setattr("relight.resilience.ledger.own_folder.write", _full)
+    monkeypatch.setattr(LedgerApart, "release", _full)
     record_releases("b", {"n1": report(product=Outcome.PASS, gpu_product=Outcome.PASS)})
     assert "no node is released" in caplog.text
 
 
 def _full(*_: object) -> None:
-    raise OSError(28, "No space left on device")
+    raise LedgerUnwritable("No space left on device")
 
 
 def test_tests_do_not_disprove_that_a_counter_grows() -> None:

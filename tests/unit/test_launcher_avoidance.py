@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from relight.launcher.avoidance import choose
+import time
+from pathlib import Path
+
+import pytest
+
+from relight.launcher.avoidance import avoidance_of, choose
+from relight.resilience.ledger import apart
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Evidence
 from relight.resilience.ledger.score import Standing, standings
@@ -71,3 +77,11 @@ def test_what_the_user_asks_for_by_name_is_not_excluded() -> None:
 
 def test_a_node_that_is_down_costs_nothing_and_may_come_back() -> None:
     assert avoided("n9", needed=8) == ["n9"]
+
+
+def test_a_silent_ledger_costs_the_exclusion_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELIGHT_LEDGER", "/dead/ledger")
+    monkeypatch.setattr(apart, "_silent", {Path("/dead/ledger"): time.monotonic()})
+    found = avoidance_of({}, None, 1)
+    assert found.exclude is None
+    assert "/dead/ledger gave no answer" in found.notes[0]
