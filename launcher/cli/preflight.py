@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -15,6 +16,19 @@ from relight.resilience.health.result import NodeReport, Outcome
 from ..runs import find_one_run
 from .run_argument import complete_run
 
+
+class _Unseen(click.Path):
+    """A path that is not looked at: where it is on a dead filesystem, a check is to say so."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        return Path(value)
+
+
 _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
 
 
@@ -23,7 +37,7 @@ _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
 @click.option("--list", "as_list", is_flag=True, help="List the checks instead.")
 @click.option(
     "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_Unseen(),
     default=Path(),
     help="Where checkpoints would go; the current directory by default.",
 )
