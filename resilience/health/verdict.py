@@ -2,15 +2,18 @@
 
 Only what speaks against a node as such excludes it; so does what is called the job's fault, where
 another node does not meet it. What more than a quarter of the nodes, and at
-least two, fail alike is not the nodes' fault: it is a threshold, an update or a shared filesystem.
+least two, fail alike is not the nodes' fault: it is a threshold, an update or a shared filesystem;
+but what hardware has recorded of itself is its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ..config import OnUnknown
+from ..ledger.faults import Fault
 from .check import NO_ANSWER_UNIT
 from .disk import AWAY_UNIT
 from .result import CheckResult, NodeReport, Outcome
@@ -19,6 +22,13 @@ ANSWERS = "answers"  # the check that a report passes by being there
 NO_REPORT = "no report came from this node"
 _NOT_NODES = "so many nodes fail alike that it is not the nodes, none is excluded: "
 _SHOWN_NODES = 8
+RECORDED: Final = frozenset(  # the checks that read what hardware keeps of its own faults
+    {
+        *("gpu_xid", "gpu_ecc", "gpu_remapping", "gpu_retired", "gpu_recovery"),
+        *("memory_errors", "kernel_messages"),
+    }
+)
+_DOUBTFUL: Final = 3
 
 Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
 
@@ -59,24 +69,49 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
         away = {node: result.evidence for node, result in disks.items()}
         (outage,) = _lines({"disk": away}, "")
         accused.pop("disk", None)
-    shared = {check for check, nodes in accused.items() if is_shared(len(nodes), len(reports))}
+    proven = _recorded(reports)
+    others = dict(_without(accused, proven))
+    shared = {check for check, nodes in others.items() if is_shared(len(nodes), len(reports))}
     faults = _lines(job, "")
     all_fail = len(found[Outcome.FAIL_NODE].get("disk", {})) == len(disks)
     if outage is None and most_looked and all_fail and "disk" in shared:
-        faults += _lines({"disk": accused.pop("disk")}, "")
+        faults += _lines({"disk": others.pop("disk")}, "")
         shared.remove("disk")
-    bad = _bad({check: nodes for check, nodes in accused.items() if check not in shared})
+    bad = _bad(
+        {
+            check: {**proven.get(check, {}), **({} if check in shared else others.get(check, {}))}
+            for check in accused
+        }
+    )
     return Judgement(
         bad=bad,
         job_fault="; ".join(faults) or None,
         warnings=(
-            *_lines({check: accused[check] for check in accused if check in shared}, _NOT_NODES),
+            *_lines({check: others[check] for check in others if check in shared}, _NOT_NODES),
             *_lines(found[Outcome.WARN], ""),
             *_lines(_without(found[Outcome.UNKNOWN], accused), "unclear: "),
         ),
         silent=tuple(node for node in reports if reports[node] is None and node not in bad),
         outage=outage,
     )
+
+
+def _recorded(reports: Mapping[str, NodeReport | None]) -> Findings:
+    """What boards and processors have recorded of faults of their own, which no other node shares.
+
+    Only where most nodes, and at least three, say it a table or a driver may be wrong.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for node, report in reports.items():
+        for result in report.results if report is not None else ():
+            failed = result.outcome is Outcome.FAIL_NODE and result.fault is Fault.HARDWARE
+            if failed and result.check in RECORDED:
+                found.setdefault(result.check, {})[node] = result.evidence
+    return {
+        check: nodes
+        for check, nodes in found.items()
+        if len(nodes) < _DOUBTFUL or len(nodes) * 2 <= len(reports)
+    }
 
 
 def _of_disk(reports: Mapping[str, NodeReport | None]) -> dict[str, CheckResult]:

@@ -38,7 +38,9 @@ def test_what_could_not_be_carried_out_says_nothing() -> None:
 
 
 def test_silent_nodes_count_as_sound_when_many_fail_alike() -> None:
-    bad = {f"n{number}": said(Outcome.FAIL_NODE, Fault.HARDWARE) for number in range(2)}
+    bad = {
+        f"n{number}": said(Outcome.FAIL_NODE, Fault.HARDWARE, "gpu_nvlink") for number in range(2)
+    }
     quiet = {f"q{number}": None for number in range(6)}
     assert set(judge_running({**bad, **quiet}).bad) == {"n0", "n1"}
     shared = judge_running(bad)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from relight.resilience.health.catalogue import CHECKS as CATALOGUE
 from relight.resilience.health.check import NO_ANSWER_UNIT
 from relight.resilience.health.disk import AWAY_UNIT
 from relight.resilience.health.result import CheckResult, NodeReport, Outcome
-from relight.resilience.health.verdict import ANSWERS, NO_REPORT, judge, unclear_nodes
+from relight.resilience.health.verdict import ANSWERS, NO_REPORT, RECORDED, judge, unclear_nodes
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Identity
 
@@ -67,6 +68,23 @@ def test_more_than_a_quarter_and_two_is_not_the_nodes(count: int, excluded: int)
     assert judgement.job_fault is None
     assert len(judgement.warnings) == (0 if excluded else 1)
     assert all("not the nodes" in w and "n0, n1" in w for w in judgement.warnings)
+
+
+@pytest.mark.parametrize(
+    ("count", "failing", "bad"), [(2, 2, 2), (7, 2, 2), (7, 3, 3), (3, 3, 0), (8, 5, 0)]
+)
+def test_recorded_hardware_faults_are_of_the_nodes_themselves(
+    count: int, failing: int, bad: int
+) -> None:
+    seen = reports(count)
+    for i in range(failing):
+        of = report(f"n{i}", {"gpu_xid": Outcome.FAIL_NODE})
+        results = tuple(replace(result, fault=Fault.HARDWARE) for result in of.results)
+        seen[f"n{i}"] = replace(of, results=results)
+    judgement = judge(seen, "warn")
+    assert len(judgement.bad) == bad
+    assert ("not the nodes" in "".join(judgement.warnings)) is (bad == 0)
+    assert {check.name for check in CATALOGUE} > RECORDED
 
 
 def test_another_check_still_excludes_where_one_is_not_the_nodes() -> None:
