@@ -2,8 +2,9 @@
 
 Slurm starts it as the task. It is up in milliseconds, owns the signals before the program has
 imported anything, starts the program in a process group of its own when the supervisor says so,
-relays messages, and reports how the program ended. It outlives generations. Standard library only,
-one thread; only a look at a log, which may hang, has one of its own.
+relays messages, and reports how the program ended. It outlives generations. Standard library only.
+One thread speaks and acts; what may hang, or takes long, has one of its own: a look at a log, the
+removal of what a program has left in shared memory, that of what killed runs have left in a tier.
 
 Environment: ``RELIGHT_CHANNEL`` (host:port of the supervisor), ``RELIGHT_TOKEN_FILE``,
 ``RELIGHT_STEP``.
@@ -40,6 +41,7 @@ from .drains import Drains
 from .flight_recorder import recorder_variables
 from .lines import Lines
 from .program import Program, before_python
+from .shared_memory import remove_leftovers
 from .stacks import Stacks
 from .standby import PythonCommand, Standby
 from .supervisor_line import SupervisorLine
@@ -52,6 +54,7 @@ PAUSED_S: Final = 5.0
 EXIT_PATIENCE_S: Final = 2.0
 TOKEN_PATIENCE_S: Final = 30.0  # half of the time that the supervisor waits for us
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
+END_PATIENCE_S: Final = 5.0
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
 _PASSING: Final = ("beat", "active")  # words of a program that its next one makes void
@@ -119,6 +122,7 @@ class Agent:
         if self._program is not None:
             self._program.end(signal.SIGKILL)
             self._program.wait()
+        remove_leftovers(limit_s=END_PATIENCE_S)  # what nobody has had the time for
         self._drains.end(keep=self._keep_tier)
 
     # The supervisor

@@ -29,12 +29,12 @@ def recorder_variables(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 def write_record(rank: int, env: Mapping[str, str] = os.environ) -> None:
     """Writes what this rank has recorded, if it has; what goes wrong is said on stderr."""
     begin = next((env[name] for name in _FILES if name in env), None)
-    dump = _dump()
-    if begin is None or dump is None:
+    if begin is None:
         return
     try:
-        Path(f"{begin}{rank}").write_bytes(dump())
-    except (OSError, RuntimeError) as error:
+        if (dump := _dump()) is not None:
+            Path(f"{begin}{rank}").write_bytes(dump())
+    except Exception as error:  # torch's own, whatever they are: the thread that calls has to go on
         sys.stderr.write(f"relight: no flight record of rank {rank}: {error}\n")
 
 
@@ -42,7 +42,7 @@ def _dump() -> Callable[[], bytes] | None:
     """torch's own function for it; None where nothing is recorded."""
     distributed = sys.modules.get("torch.distributed")
     inner = sys.modules.get("torch._C._distributed_c10d")
-    if distributed is None or not distributed.is_initialized():
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     nccl = "nccl" in str(distributed.get_backend_config())
     found: Callable[[], bytes] | None = getattr(

@@ -88,7 +88,7 @@ RECORDED = """
 import sys, time, types
 import relight
 distributed = types.ModuleType("torch.distributed")
-distributed.is_initialized = lambda: True
+distributed.is_available = distributed.is_initialized = lambda: True
 distributed.get_backend_config = lambda: "cpu:gloo,cuda:nccl"
 inner = types.ModuleType("torch._C._distributed_c10d")
 inner._dump_nccl_trace = lambda: b"the last collectives"
@@ -138,7 +138,11 @@ def test_the_users_own_place_for_records_stays(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_written_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gloo = SimpleNamespace(is_initialized=lambda: True, get_backend_config=lambda: "cpu:gloo")
+    gloo = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_backend_config=lambda: "cpu:gloo",
+    )
     monkeypatch.setitem(sys.modules, "torch.distributed", gloo)
     inner = SimpleNamespace(_dump_fr_trace=lambda: b"x")
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", inner)
@@ -146,3 +150,17 @@ def test_a_record_that_cannot_be_written_is_told(
     assert "no flight record of rank 3: " in capsys.readouterr().err
     write_record(3, {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "flight-")})
     assert (tmp_path / "flight-3").read_bytes() == b"x"
+
+
+def test_what_torch_lacks_or_raises_does_not_end_the_thread_that_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "flight-")}
+    without = SimpleNamespace(is_available=lambda: False)  # torch that was built without it
+    monkeypatch.setitem(sys.modules, "torch.distributed", without)
+    write_record(3, env)
+    assert capsys.readouterr().err == ""
+    gloo = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch.distributed", gloo)  # of another version
+    write_record(3, env)
+    assert "no flight record of rank 3: " in capsys.readouterr().err

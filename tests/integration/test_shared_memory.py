@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from relight.resilience.worker.shared_memory import remove_leftovers
 
+PATIENCE_S = 60.0
 # A process that keeps one file mapped and another open; and its own segment, until it is killed.
 HOLDER = """
 import mmap, sys
@@ -39,16 +42,29 @@ def test_only_what_nobody_uses_goes(tmp_path: Path) -> None:
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == b"up\n"
-        remove_leftovers(tmp_path)
+        remove_leftovers(tmp_path, limit_s=PATIENCE_S)
         assert sorted(tmp_path.iterdir()) == sorted([*used, meant])
-        remove_leftovers()
+        remove_leftovers(limit_s=PATIENCE_S)
         assert segment.exists()
     finally:
         _kill_group(holder)
-    remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path, limit_s=PATIENCE_S)
     assert list(tmp_path.iterdir()) == [meant]
-    remove_leftovers()
+    remove_leftovers(limit_s=PATIENCE_S)
     assert not segment.exists()
+
+
+def test_a_process_that_hangs_in_the_kernel_holds_nobody_up(tmp_path: Path) -> None:
+    (left := tmp_path / "psm_left").touch()
+    (tmp_path / "proc" / "1").mkdir(parents=True)
+    os.mkfifo(maps := tmp_path / "proc" / "1" / "maps")
+    remove_leftovers(tmp_path, tmp_path / "proc")
+    assert left.exists(), "it may be in use"
+    maps.write_text("")  # it goes on
+    deadline = time.monotonic() + PATIENCE_S
+    while left.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
