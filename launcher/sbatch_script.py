@@ -6,7 +6,8 @@ Text holds bytes that are not UTF-8 as surrogates, so that it can be written bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,6 +87,18 @@ def own_lines(text: str) -> list[Line]:
         for line in head(text)
         if line.text.startswith(_OURS)
     ]
+
+
+def directive(words: Sequence[str]) -> str:
+    """The line of a script that gives sbatch these words: the reverse of ``directive_words``.
+
+    Raises:
+        UsageError: a word holds the end of a line.
+    """
+    if broken := [word for word in words if "\n" in word]:
+        raise UsageError(f"{broken[0]!r}: no option of sbatch goes over the end of a line")
+    escaped = (re.sub(r"""[\\"'#\s]""", r"\\\g<0>", word) or '""' for word in words)
+    return " ".join(("#SBATCH", *escaped))
 
 
 def script_options(text: str) -> tuple[Given, ...]:

@@ -20,14 +20,17 @@ from relight.counted import counted
 from relight.errors import RelightError, UsageError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
-from .clusters.slurm.client import NoSuchJob, SlurmClient
+from .clusters.slurm.client import NoSuchJob, SlurmClient, SlurmRefused, me
 from .clusters.slurm.parse import JobFacts, JobState
 from .runs import runs_dir
+from .sbatch_script import directive
 from .trial_notes import Note, read_notes
 
 _LOOK_S: Final = 2.0
 _SETTLED_S: Final = 2.0  # StartTime=now in the second of the requeue fails the job (22.05)
 _AGAIN_S: Final = 30.0
+_GONE_S: Final = 15.0
+_TICK_S: Final = 0.2
 _OPTIONS: Final = (
     *("--job-name=relight-doctor", "--ntasks-per-node=1", "--time=5", "--requeue", "--no-kill"),
     "--open-mode=append",
@@ -92,16 +95,17 @@ def tried(
     """
     with _folder() as folder:
         script = folder / "job.sh"
-        command = [sys.executable, "-P", "-m", "relight.launcher.clusters.slurm.trial_job"]
-        script.write_text(f"#!/bin/sh\nexec {shlex.join([*command, str(folder)])}\n")
-        output = f"--output={folder}/output"
-        job_id = client.submit([*_OPTIONS, f"--nodes={nodes}", output, *words], script)
-        say(f"job {job_id} tries what matters on {counted(nodes, 'node')}")
+        options = [*_OPTIONS, f"--nodes={nodes}", f"--output={folder}/output", *words]
+        script.write_text(_text(options, folder))
+        sent: list[str] = []
         try:
+            # Once more on the command line, which outranks the user's SBATCH_* variables.
+            job_id = client.submit(options, script)
+            sent.append(job_id)
+            say(f"job {job_id} tries what matters on {counted(nodes, 'node')}")
             found = _followed(_Course(client, job_id, say), folder)
         finally:
-            with suppress(RelightError):  # it may be gone
-                client.cancel([job_id])
+            _take_away(client, script, sent, say)
         if not found:
             log = folder / "output"
             last = log.read_text(errors="replace").strip() if log.exists() else ""
@@ -109,6 +113,41 @@ def tried(
                 f"job {job_id} has ended and found out nothing: {last[-500:] or 'no output'}"
             )
         return found
+
+
+def _text(options: Sequence[str], folder: Path) -> str:
+    """The job's script; its successor is sent with nothing else, as that of a run."""
+    command = [sys.executable, "-P", "-m", "relight.launcher.clusters.slurm.trial_job", str(folder)]
+    return f"#!/bin/sh\n{directive(options)}\nexec {shlex.join(command)}\n"
+
+
+def _take_away(
+    client: SlurmClient, script: Path, sent: Sequence[str], say: Callable[[str], None]
+) -> None:
+    """Cancels the job, and then what else was sent of its script, until nothing is left of it.
+
+    While it ends, its batch script may still send the successor; and Ctrl-C may come while sbatch
+    sends the job.
+    """
+    deadline = time.monotonic() + _GONE_S
+    left = list(sent)
+    try:
+        while True:
+            if left:
+                with suppress(SlurmRefused):  # it may have just ended
+                    client.cancel(left)
+            jobs = client.jobs_of_script(script, me())
+            if not jobs:
+                return
+            left = [job.job_id for job in jobs if job.state is not JobState.COMPLETING]
+            if time.monotonic() > deadline:
+                why = "it is still in the queue"
+                break
+            time.sleep(_TICK_S)
+    except ClusterUnavailable as error:
+        why = str(error)
+    if left:
+        say(f"job {', '.join(left)} may not be cancelled: {why}; `scancel {' '.join(left)}` does")
 
 
 def _followed(course: _Course, folder: Path) -> list[Note]:
@@ -122,7 +161,7 @@ def _followed(course: _Course, folder: Path) -> list[Note]:
             if not course.look():
                 return [*_notes(path), *course.notes]
             next_look = time.monotonic() + _LOOK_S
-        time.sleep(0.2)
+        time.sleep(_TICK_S)
 
 
 def _notes(path: Path) -> list[Note]:

@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -100,7 +100,10 @@ class Trial:
 
     def successor(self) -> None:
         """A held job that waits for this one, as a run sends it; it never starts."""
-        script = self.folder / "job.sh"
+        with _deaf_to_its_end():
+            self._send_and_cancel(self.folder / "job.sh")
+
+    def _send_and_cancel(self, script: Path) -> None:
         try:
             sent = self.client.submit_successor(script, self.job_id, (), held=True)
         except RelightError as error:
@@ -169,6 +172,16 @@ class Trial:
             self.note("done", "")
             return
         self.note("requeue", f"job {self.job_id} was accepted")
+
+
+@contextmanager
+def _deaf_to_its_end() -> Iterator[None]:
+    """Whoever cancels the job now must not leave what it has just sent: SIGTERM waits."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_time(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
