@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from ..config import RunConfig
@@ -24,6 +25,7 @@ _TRIES: Final = 5  # to learn why a signal came
 _PAUSE_S: Final = 1.0
 _MARGIN_S: Final = 10.0  # for the commit, the end of the ranks and the next job
 _CANCEL_WINDOW_S: Final = 30.0  # KillWait of slurm.conf(5), by default
+_EXTENDED_S: Final = 1.0  # end times are told in whole seconds
 _END_LIMIT_S: Final = 30.0  # for a program that is told to end and knows nothing of relight
 _BEFORE_START: Final = "asked before ranks start"
 _CANNOT_LEAVE: Final = (Phase.NEW, Phase.MOVING, Phase.ENDED)
@@ -119,9 +121,24 @@ class ReasonsToStop:
         notice = await asyncio.to_thread(
             self._cluster.stop_notice, "the end of the script", to_supervisor=False
         )
-        notice = notice if notice.cause in _ENDS else self._warning or notice
+        if notice.cause not in _ENDS and await self.still_warns():
+            notice = self._warning or notice
         if notice.cause in _ENDS:
             self._emit(stop_of(notice, "the script ended"))
+
+    async def still_warns(self) -> bool:
+        """Whether what a script was warned of still comes: a time limit may have been extended
+        since, and then the script is warned again."""
+        warning = self._warning
+        if warning is None or warning.cause is not StopCause.TIME_LIMIT or warning.kill_at is None:
+            return warning is not None
+        end_time = await asyncio.to_thread(self.read_end_time)
+        if end_time is None or end_time < warning.kill_at + _EXTENDED_S:
+            return True
+        _log.info("the time limit was extended by %.0f s", end_time - warning.kill_at)
+        if self._warning is warning:
+            self._warning = None
+        return self._warning is not None
 
     async def look_before_start(self) -> None:
         """Of a preemption Slurm tells the steps: while there are none, nobody has heard of it."""
@@ -184,6 +201,10 @@ class ReasonsToStop:
                 self._emit(self._time_limit())
 
     async def _look_for_limit_of_script(self) -> None:
+        warned = self._warning
+        overdue = warned is not None and time.time() > (warned.kill_at or float("inf"))
+        if warned is not None and overdue and await self.still_warns() and self._warning is warned:
+            self._warning = replace(warned, kill_at=None)  # asked once
         if self._warning is None and self._limit_is_near():
             await asyncio.to_thread(self.read_end_time)
             if self._limit_is_near():

@@ -83,6 +83,7 @@ class Script:
         self._program = program
         self._report = report
         self._heard: dict[str, float] = {}
+        self._saves: dict[str, asyncio.Task[OwnSave]] = {}  # since a signal came
 
     def heard_by_agent(self, name: str) -> None:
         self._heard[name] = time.monotonic()
@@ -92,14 +93,14 @@ class Script:
 
         One whose markers say that it has saved is ended: what it does until the job ends is lost.
         """
-        save = OwnSave(self._config)
-        if save.has_markers:
-            await save.begin(_TURN_S)
+        save = await (self._saves.pop(name, None) or self._begin_save())
         if self._save_signal is not None and self._save_signal != name:
             self._program.signal(self._save_signal)
         while save.has_markers and (notice.kill_at is None or time.time() < notice.kill_at):
             await asyncio.sleep(_TURN_S)
             if await save.is_done(_TURN_S):
+                if not await self._reasons.still_warns():
+                    return
                 detail = f"it has saved, and no marker has changed for {QUIET_S:.0f} s"
                 self._report(stop_of(notice, "the script has saved"))
                 lingers = RanksLingered(
@@ -108,9 +109,17 @@ class Script:
                 self._report(lingers)
                 return
 
+    async def _begin_save(self) -> OwnSave:
+        save = OwnSave(self._config)
+        if save.has_markers:
+            await save.begin(_TURN_S)
+        return save
+
     async def pass_on(self, name: str) -> None:
         """Wait for the agent's word, then act in Slurm's place if there is none."""
         came = time.monotonic()
+        # The script may have it, and save before it is known what it means.
+        self._saves[name] = asyncio.create_task(self._begin_save())
         await asyncio.sleep(_ECHO_S)
         if self._heard.get(name, -1.0) < came - _ECHO_S:
             self._program.signal(name)
