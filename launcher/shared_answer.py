@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -60,6 +60,12 @@ def shared_answer(
             return found
     except OSError:
         return ask()
+
+
+def forget_answer() -> None:
+    """What somebody has just changed in the queue is to be seen at once."""
+    with suppress(OSError):
+        answer_file(os.environ).unlink(missing_ok=True)
 
 
 @contextmanager

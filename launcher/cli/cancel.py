@@ -10,6 +10,7 @@ from relight.resilience.exit_codes import EXIT_FAILED
 
 from ..cancellation import cancel
 from ..runs import find_run
+from ..shared_answer import forget_answer
 from .run_argument import complete_run
 
 
@@ -20,6 +21,7 @@ def command(run: str, as_json: bool) -> None:
     """End RUN: nothing of it stays in the queue, and nothing of it starts again by itself."""
     stored = find_run(run)
     done = cancel(stored)
+    forget_answer()
     if as_json:
         answer = {"run_id": stored.run_id, "jobs": done.jobs, "ended": done.ended}
         click.echo(json.dumps({**answer, "before": done.before}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..runs import find_run
+from ..shared_answer import forget_answer
 from ..steering import release
 from .run_argument import complete_run
 
@@ -15,6 +16,7 @@ def command(run: str) -> None:
     """Let RUN, which is held, start again."""
     stored = find_run(run)
     jobs = release(stored)
+    forget_answer()
     if jobs:
         click.echo(f"run {stored.run_id} may start: job {', '.join(jobs)}")
     else:

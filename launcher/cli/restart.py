@@ -6,6 +6,7 @@ import click
 
 from ..clusters.slurm.hostlist import expand_nodes
 from ..runs import find_run
+from ..shared_answer import forget_answer
 from ..steering import restart
 from .run_argument import complete_run
 
@@ -23,4 +24,5 @@ def command(run: str, exclude: tuple[str, ...]) -> None:
         raise click.BadParameter(str(error), param_hint="--exclude") from error
     stored = find_run(run)
     restart(stored, nodes)
+    forget_answer()
     click.echo(f"run {stored.run_id} saves and starts again; `relight history` tells how")

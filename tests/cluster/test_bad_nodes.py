@@ -53,13 +53,13 @@ def test_what_all_nodes_fail_is_held_against_none(site: Site) -> None:
 
 def test_one_node_after_another_that_fails_alike_ends_the_run(site: Site) -> None:
     resources = {"nodes": 1, "memory": "1GB", "time": "0:20:00"}
-    health = {"min_free_disk": "900TB"}
+    health = {"min_free_memory": "900TB"}
     run = Run.submit(site, heat(steps=20, resources=resources, health=health))
     assert run.finish()["state"] == "FAILED", run.story()
     left = [data["node"] for data in run.data_of("ExcludeNode")]
     assert len(set(left)) == len(run.data_of("AttemptStarted")) == 3, run.story()
     (*_, end) = run.data_of("Finish")
-    assert "fail alike (disk), so it is not the nodes" in str(end["reason"])
+    assert "fail alike (memory), so it is not the nodes" in str(end["reason"])
     assert not any(ledger(site)[str(node)]["avoided"] for node in left)
 
 

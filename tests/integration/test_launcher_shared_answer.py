@@ -12,7 +12,7 @@ import pytest
 
 from relight.launcher.clusters.slurm.parse import JobState, QueuedJob
 from relight.launcher.queue import Queue
-from relight.launcher.shared_answer import answer_file
+from relight.launcher.shared_answer import answer_file, forget_answer
 
 FAKE_BIN = Path(__file__).parents[1] / "data" / "slurm" / "fake" / "bin"
 JOB = QueuedJob("7_[1-3]", JobState.PENDING, "Priority", 5.0, "/a|b")
@@ -36,6 +36,19 @@ def test_processes_share_one_question(tmp_path: Path) -> None:
         assert list(pool.map(look, range(4))) == ["7\n"] * 4
     assert (tmp_path / "squeue.count").read_text() == "1\n"
     assert (tmp_path / "answer").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_user_has_changed_is_asked_for_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
+    path = answer_file(os.environ)
+    forget_answer()
+    answers = iter(([JOB], []))
+    for expected in ([JOB], [JOB]):
+        assert Queue(lambda: next(answers), lambda: 100.0, path).answer().jobs == expected
+    forget_answer()
+    assert Queue(lambda: next(answers), lambda: 100.0, path).answer().jobs == []
 
 
 def test_an_answer_is_passed_on_whole_and_grows_old(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from .site import PYTHON, RELIGHT, REPOSITORY, Site, eventually
 Spec = dict[str, object]
 
 
-def lm(steps: int = 40, step_time_s: float = 0.1, **more: object) -> Spec:
+def lm(steps: int = 40, step_time_s: float = 0.2, **more: object) -> Spec:
     """The training example: 2 nodes with a rank each, for torch costs 3 s of CPU per rank."""
     script = REPOSITORY / "examples" / "train_lm.py"
     command = [str(PYTHON), str(script), "--steps", str(steps), "--step-time", str(step_time_s)]
