@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -45,8 +46,11 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 def _read(path: Path, node: str, known: Stamp | None) -> NodeReport | None:
     try:
-        with path.open("rb") as file:
-            if _stamp(os.fstat(file.fileno())) == known:
+        # Not path.open(): a pipe in its place would be waited for.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or _stamp(status) == known:
                 return None
             report = NodeReport.from_json(json.loads(file.read(_MOST_BYTES)))
     except (OSError, ValueError, RecursionError, ReportDamaged):

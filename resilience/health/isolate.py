@@ -13,16 +13,21 @@ import selectors
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Never
 
-from ..ledger.faults import Fault
 from ..one_line import one_line
 from .check import NO_ANSWER_UNIT, Candidate, Check, Finding
-from .result import CheckResult, Outcome
+from .orphan import end_with
+from .result import (
+    MAX_EVIDENCE_CHARS,
+    MAX_FACT_CHARS,
+    CheckResult,
+    Outcome,
+    result_from_json,
+)
 
-MAX_EVIDENCE_CHARS = 1000
-MAX_FACT_CHARS = 10_000
+MAX_SAID_BYTES = 1024**2
 _REAP_S = 0.5
 _REAP_POLL_S = 0.005
 _left: dict[str, int] = {}  # by check, the child of this process that could not be killed
@@ -38,7 +43,7 @@ class _Child:
     started: float
     deadline: float
     cut_short: bool  # by the budget of all checks, before its own time was over
-    said: bytes = b""
+    said: bytearray = field(default_factory=bytearray)
     ended: bool = False
 
 
@@ -105,9 +110,10 @@ def _answers(children: Sequence[_Child]) -> dict[str, CheckResult]:
 def _start(check: Check, candidate: Candidate, limit_s: float) -> _Child:
     started = time.monotonic()
     reader, writer = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _answer(check, candidate, writer)
+        _answer(check, candidate, writer, parent)
     os.close(writer)
     _own_group(pid)
     deadline = started + min(check.timeout_s, limit_s)
@@ -122,41 +128,55 @@ def _own_group(pid: int) -> None:
         return  # it has done so itself, and may have ended
 
 
-def _answer(check: Check, candidate: Candidate, pipe: int) -> Never:
+def _answer(check: Check, candidate: Candidate, pipe: int, parent: int) -> Never:
     """In the child: carry the check out, say what it found, and end without any other work."""
     try:
         _own_group(0)
+        end_with(parent)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
-        finding = json.dumps(dataclasses.asdict(_ask(check, candidate)))
-        os.write(pipe, finding.encode() + b"\n")
+        with os.fdopen(pipe, "wb") as answer:
+            answer.write(_said(check, candidate).encode() + b"\n")
     finally:
         os._exit(0)
+
+
+def _said(check: Check, candidate: Candidate) -> str:
+    """The finding as JSON. A check may be somebody else's, and give anything."""
+    try:
+        return json.dumps(dataclasses.asdict(_ask(check, candidate)))
+    except (TypeError, ValueError, RecursionError) as error:
+        return json.dumps(dataclasses.asdict(_not_run(error)))
 
 
 def _ask(check: Check, candidate: Candidate) -> Finding:
     try:
         finding = check.run(candidate)
+        return dataclasses.replace(
+            finding,
+            evidence=one_line(finding.evidence, MAX_EVIDENCE_CHARS),
+            facts={name: one_line(fact, MAX_FACT_CHARS) for name, fact in finding.facts.items()},
+        )
     except Exception as error:
-        finding = Finding(Outcome.UNKNOWN, f"could not be run: {type(error).__name__}: {error}")
-    return dataclasses.replace(
-        finding,
-        evidence=one_line(finding.evidence, MAX_EVIDENCE_CHARS),
-        facts={name: one_line(fact, MAX_FACT_CHARS) for name, fact in finding.facts.items()},
-    )
+        return _not_run(error)
+
+
+def _not_run(error: Exception) -> Finding:
+    text = f"could not be run: {type(error).__name__}: {error}"
+    return Finding(Outcome.UNKNOWN, one_line(text, MAX_EVIDENCE_CHARS))
 
 
 def _still_talks(child: _Child) -> bool:
     chunk = os.read(child.pipe, 65536)
     child.said += chunk
     # The line's end counts: what the check has started may hold the pipe open.
-    return bool(chunk) and not chunk.endswith(b"\n")
+    return bool(chunk) and not chunk.endswith(b"\n") and len(child.said) <= MAX_SAID_BYTES
 
 
 def _end(child: _Child, hangs: bool = False) -> CheckResult:
-    """Take the answer; whatever the check has started ends with it.
+    """Take the answer; what the check has started ends with it, but for a session of its own.
 
     Only a check that had all its time can be said to hang.
     """
@@ -165,13 +185,14 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
     os.close(child.pipe)
     seconds = time.monotonic() - child.started
     ending = _reap(child)
-    try:
-        finding = _parse(child.said)
-    except (ValueError, TypeError, KeyError):
-        its_own_time = hangs and not child.cut_short
-        outcome = child.check.silence if its_own_time else Outcome.UNKNOWN
-        unit = NO_ANSWER_UNIT if its_own_time else None
-        finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}", unit=unit)
+    if child.said.endswith(b"\n"):
+        return _parse(child.check, child.said, seconds)
+    if len(child.said) > MAX_SAID_BYTES:
+        ending = f"it said more than {MAX_SAID_BYTES} bytes"
+    its_own_time = hangs and not child.cut_short
+    outcome = child.check.silence if its_own_time else Outcome.UNKNOWN
+    unit = NO_ANSWER_UNIT if its_own_time else None
+    finding = Finding(outcome, f"no answer in {seconds:.1f} s: {ending}", unit=unit)
     return _result(child.check, finding, seconds)
 
 
@@ -189,18 +210,16 @@ def _result(check: Check, finding: Finding, seconds: float) -> CheckResult:
     )
 
 
-def _parse(said: bytes) -> Finding:
-    values = json.loads(said)
-    outcome, fault = Outcome(values["outcome"]), values["fault"]
-    return Finding(
-        outcome,
-        values["evidence"],
-        values["value"],
-        values["unit"],
-        None if fault is None else Fault(fault),
-        values["facts"],
-        values["counts"],
-    )
+def _parse(check: Check, said: bytearray, seconds: float) -> CheckResult:
+    """The answer, which must be one that a report can hold; else the whole report is refused."""
+    try:
+        finding = json.loads(said)
+        fault = finding["fault"] or check.fault
+        whole = {**finding, "check": check.name, "seconds": seconds, "fault": fault}
+        return result_from_json(whole)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        text = one_line(f"no answer that can be used: {error}", MAX_EVIDENCE_CHARS)
+        return _result(check, Finding(Outcome.UNKNOWN, text), seconds)
 
 
 def _reap(child: _Child) -> str:

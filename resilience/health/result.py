@@ -7,11 +7,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from relight.errors import RelightError
 
 from ..ledger.faults import Fault
 from ..ledger.record import Identity
+from ..one_line import one_line
+
+MAX_EVIDENCE_CHARS: Final = 1000
+MAX_FACT_CHARS: Final = 10_000
+MAX_NAME_CHARS: Final = 300  # of a check, a node, a unit, a fact, a board
+MAX_COUNT: Final = 2**64
 
 
 class ReportDamaged(RelightError):
@@ -76,7 +83,7 @@ class NodeReport:
                 raise ValueError(f"results is {results!r}, not a list")
             return cls(
                 node=_text(values, "node"),
-                results=tuple(_result(entry) for entry in results),
+                results=tuple(result_from_json(entry) for entry in results),
                 identity=_identity(values["identity"]),
                 started=_number(values, "started"),
                 seconds=_number(values, "seconds"),
@@ -85,12 +92,17 @@ class NodeReport:
             raise ReportDamaged(f"not the report of a node: {error}") from error
 
 
-def _result(data: object) -> CheckResult:
+def result_from_json(data: object) -> CheckResult:
+    """One answer, as text that cannot steer a terminal.
+
+    Raises:
+        ValueError: a key is missing, unknown, or holds a value of the wrong kind.
+    """
     values = _exactly(data, {field.name for field in dataclasses.fields(CheckResult)})
     return CheckResult(
         check=_text(values, "check"),
         outcome=Outcome(_text(values, "outcome")),
-        evidence=_text(values, "evidence"),
+        evidence=_text(values, "evidence", MAX_EVIDENCE_CHARS),
         value=None if values["value"] is None else _number(values, "value"),
         unit=None if values["unit"] is None else _text(values, "unit"),
         seconds=_number(values, "seconds"),
@@ -103,13 +115,18 @@ def _result(data: object) -> CheckResult:
 def _facts(data: object) -> Mapping[str, str]:
     if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
         raise ValueError(f"facts is {data!r:.200}, not names with text")
-    return data
+    return {
+        one_line(name, MAX_NAME_CHARS): one_line(fact, MAX_FACT_CHARS)
+        for name, fact in data.items()
+    }
 
 
 def _counts(data: object) -> Mapping[str, int]:
-    if not isinstance(data, dict) or not all(type(value) is int for value in data.values()):
-        raise ValueError(f"counts is {data!r:.200}, not names with whole numbers")
-    return data
+    if not isinstance(data, dict) or not all(
+        type(value) is int and abs(value) < MAX_COUNT for value in data.values()
+    ):
+        raise ValueError(f"counts is {data!r:.200}, not names with whole numbers of 64 bits")
+    return {one_line(name, MAX_NAME_CHARS): count for name, count in data.items()}
 
 
 def _identity(data: object) -> Identity:
@@ -117,7 +134,7 @@ def _identity(data: object) -> Identity:
     gpus = values["gpus"]
     if not isinstance(gpus, list | tuple) or not all(isinstance(gpu, str) for gpu in gpus):
         raise ValueError(f"gpus is {gpus!r}, not a list of text")
-    return Identity(_text(values, "boot_id"), tuple(gpus))
+    return Identity(_text(values, "boot_id"), tuple(one_line(gpu, MAX_NAME_CHARS) for gpu in gpus))
 
 
 def _exactly(data: object, keys: set[str]) -> Mapping[str, object]:
@@ -126,11 +143,11 @@ def _exactly(data: object, keys: set[str]) -> Mapping[str, object]:
     return data
 
 
-def _text(values: Mapping[str, object], key: str) -> str:
+def _text(values: Mapping[str, object], key: str, most_chars: int = MAX_NAME_CHARS) -> str:
     value = values[key]
     if not isinstance(value, str):
-        raise ValueError(f"{key} is {value!r}, not text")
-    return value
+        raise ValueError(f"{key} is {value!r:.100}, not text")
+    return one_line(value, most_chars)
 
 
 def _number(values: Mapping[str, object], key: str) -> float:

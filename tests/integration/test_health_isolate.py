@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,8 +17,14 @@ import pytest
 from relight.resilience.config import RunConfig
 from relight.resilience.health import isolate
 from relight.resilience.health.check import NO_ANSWER_UNIT, Candidate, Check, Finding
-from relight.resilience.health.isolate import MAX_EVIDENCE_CHARS, run_checks
-from relight.resilience.health.result import CheckResult, Outcome
+from relight.resilience.health.isolate import run_checks
+from relight.resilience.health.result import (
+    MAX_EVIDENCE_CHARS,
+    CheckResult,
+    NodeReport,
+    Outcome,
+)
+from relight.resilience.ledger.record import Identity
 
 LONG_S = 60.0  # more than any of these tests may take
 
@@ -160,6 +168,62 @@ def test_what_a_check_has_started_ends_with_it(candidate: Candidate, tmp_path: P
 
     assert one(candidate, starts_another).outcome is Outcome.PASS
     assert ends(int(started.read_text()))
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
+def test_what_a_check_has_started_ends_with_who_asked(
+    candidate: Candidate, end: signal.Signals
+) -> None:
+    reader, writer = os.pipe()
+
+    def starts_another(_candidate: Candidate) -> Finding:
+        with subprocess.Popen(["sleep", "600"]) as process:
+            os.write(writer, f"{os.getpid()} {process.pid}".encode())
+        return Finding(Outcome.PASS, "")
+
+    asker = os.fork()
+    if asker == 0:
+        run_checks([check(starts_another)], candidate, LONG_S)
+        os._exit(0)
+    os.close(writer)
+    pids = [int(pid) for pid in os.read(reader, 100).split()]
+    os.close(reader)
+    os.kill(asker, end)
+    os.waitpid(asker, 0)
+    assert len(pids) == 2
+    assert all(ends(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"counts": {"links": 1.5}}, "whole numbers"),
+        ({"counts": {"links": True}}, "whole numbers"),
+        ({"counts": {"links": 10**400}}, "64 bits"),
+        ({"unit": 7}, "unit is 7"),
+        ({"value": "fast"}, "must be real number"),
+        ({"facts": {"kernel": 6}}, "could not be run"),
+        ({"evidence": None}, "could not be run"),
+        ({"unit": b"bytes"}, "bytes is not JSON serializable"),
+    ],
+)
+def test_an_answer_that_no_report_can_hold_spoils_only_itself(
+    candidate: Candidate, said: dict[str, Any], why: str
+) -> None:
+    def answers(_candidate: Candidate) -> Finding:
+        return Finding(**{"outcome": Outcome.FAIL_NODE, "evidence": "", **said})
+
+    result = one(candidate, answers)
+    assert (result.outcome, why in result.evidence) == (Outcome.UNKNOWN, True), result
+    report = NodeReport(node="n1", results=(result,), identity=Identity(), started=0.0, seconds=0.0)
+    assert NodeReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+def test_a_check_that_says_far_too_much_is_stopped(candidate: Candidate) -> None:
+    facts = {str(number): "x" * 10_000 for number in range(300)}
+    result = one(candidate, lambda _: Finding(Outcome.PASS, "", facts=facts))
+    assert (result.outcome, result.facts) == (Outcome.UNKNOWN, {})
+    assert "it said more than 1048576 bytes" in result.evidence
 
 
 def ends(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,28 +11,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.resilience.health.collect import read_reports
-from relight.resilience.health.result import CheckResult, NodeReport, Outcome, ReportDamaged
+from relight.resilience.health.result import (
+    MAX_COUNT,
+    CheckResult,
+    NodeReport,
+    Outcome,
+    ReportDamaged,
+)
 from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Identity
+from relight.resilience.one_line import one_line
 
+TEXT = st.text(max_size=300).map(lambda text: one_line(text, 300))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 RESULTS = st.builds(
     CheckResult,
-    check=st.text(),
+    check=TEXT,
     outcome=st.sampled_from(Outcome),
-    evidence=st.text(),
+    evidence=TEXT,
     value=st.none() | NUMBERS,
-    unit=st.none() | st.text(),
+    unit=st.none() | TEXT,
     seconds=NUMBERS,
     fault=st.sampled_from(Fault),
-    facts=st.dictionaries(st.text(), st.text(), max_size=3),
-    counts=st.dictionaries(st.text(), st.integers(), max_size=3),
+    facts=st.dictionaries(TEXT, TEXT, max_size=3),
+    counts=st.dictionaries(TEXT, st.integers(0, MAX_COUNT - 1), max_size=3),
 )
 REPORTS = st.builds(
     NodeReport,
-    node=st.text(),
+    node=TEXT,
     results=st.lists(RESULTS).map(tuple),
-    identity=st.builds(Identity, st.text(), st.lists(st.text()).map(tuple)),
+    identity=st.builds(Identity, TEXT, st.lists(TEXT).map(tuple)),
     started=NUMBERS,
     seconds=NUMBERS,
 )
@@ -54,6 +63,23 @@ REPORT: dict[str, object] = {
     "started": 1.0,
     "seconds": 0.2,
 }
+
+
+def test_what_a_report_says_is_short_and_steers_no_terminal() -> None:
+    wicked = "\x1b[2J\n" + "x" * 10**6
+    names = {"check": wicked, "unit": wicked, "evidence": wicked}
+    maps = {"facts": {wicked: wicked}, "counts": {wicked: 1}}
+    report = NodeReport.from_json(
+        {
+            **REPORT,
+            "node": wicked,
+            "results": [{**RESULT, **names, **maps}],
+            "identity": {"boot_id": wicked, "gpus": [wicked]},
+        }
+    )
+    text = json.dumps(report.to_json(), ensure_ascii=False)
+    assert text.isprintable()
+    assert len(text) < 20_000
 
 
 @given(REPORTS)
@@ -80,6 +106,7 @@ def test_round_trip(report: NodeReport) -> None:
         {**REPORT, "results": [{**RESULT, "facts": {"kernel": 6}}]},
         {**REPORT, "results": [{**RESULT, "counts": {"links": 1.5}}]},
         {**REPORT, "results": [{**RESULT, "counts": {"links": True}}]},
+        {**REPORT, "results": [{**RESULT, "counts": {"links": 2**64}}]},
         {**REPORT, "identity": "b"},
         {**REPORT, "identity": {"boot_id": "b", "gpus": "0"}},
         {**REPORT, "results": [{**RESULT, "value": "1"}]},
@@ -98,9 +125,11 @@ def test_only_whole_reports_of_the_nodes_themselves_are_collected(tmp_path: Path
     (tmp_path / "n3.json").write_text(whole[:-20])
     (tmp_path / "n4.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "n5.json").mkdir()
+    os.mkfifo(tmp_path / "n6.json")  # opening it waits for a writer
+    (tmp_path / "n9.json").symlink_to(tmp_path / "n1.json")
     (tmp_path / "n7.json").write_text(json.dumps({**REPORT, "node": "n7", "started": 10**400}))
     (tmp_path / "n8.json").write_text("[" * 100_000)
-    nodes = [f"n{number}" for number in range(1, 9)]
+    nodes = [f"n{number}" for number in range(1, 10)]
     reports = read_reports(tmp_path, nodes)
     assert list(reports) == nodes
     assert [node for node, report in reports.items() if report] == ["n1"]
