@@ -1,8 +1,8 @@
 """Nodes that a new job had better not get: the ledger's word, merged with the user's own.
 
-Never so many that the job could not start, and never more than a quarter of what the partition
-has: then it is not the nodes. A node that the user asks for by name is not excluded, since such a
-job would wait for ever.
+Never so many that the job could not start, and never more than a quarter of the partition's usable
+nodes (one where it has few): then it is not the nodes. A node that the user asks for by name is not
+excluded, since such a job would wait for ever.
 """
 
 from __future__ import annotations
@@ -105,10 +105,11 @@ def choose(
         if one.node in excluded:
             continue
         costs = one.node in usable  # one that is down now costs nothing, and may come back
-        if one.node in required or len(avoided) >= most or (costs and spare < 1):
+        if one.node in required or (costs and min(most, spare) < 1):
             kept.append(one)
             continue
         avoided.append(one)
+        most -= costs
         spare -= costs
     return Choice(tuple(avoided), tuple(kept))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 def one_line(text: str, most_chars: int) -> str:
     """The beginning of the text; what cannot be printed, like bytes that are no text, is ``?``."""
-    return "".join(_shown(char) for char in text[:most_chars])
+    kept = text[:most_chars]
+    return kept if kept.isprintable() else "".join(map(_shown, kept))
 
 
 def _shown(char: str) -> str:

@@ -49,10 +49,10 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     cluster = os.environ.get("SLURM_CLUSTER_NAME")
     if not cluster:
         return
-    reports = _reports(order, RunFolder(config.run_dir), attempt)
     try:
+        reports = _reports(order, RunFolder(config.run_dir), attempt)
         default_ledger().add(evidence_of(cluster, config.run_id, order, reports, now))
-    except RelightError as error:
+    except (RelightError, OSError) as error:
         _log.warning("the exclusion of %s is not remembered: %s", order.node, error)
 
 

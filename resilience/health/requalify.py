@@ -13,13 +13,16 @@ from relight.errors import RelightError
 from ..config import RunConfig
 from ..ledger.apart import default_ledger
 from ..ledger.faults import Fault
-from ..ledger.record import Release
+from ..ledger.record import Evidence, Release
 from ..ledger.score import Standing, changed_hardware, release_of, standings
 from .active import gpu_product
 from .catalogue import ACTIVE
+from .gpu import present
 from .result import NodeReport, Outcome
 
 _log: Final = logging.getLogger(__name__)
+# A matrix product says nothing of a network, a disk or a word of people, nor of what may grow.
+_DISPROVED: Final = (Fault.HARDWARE, Fault.SLOW, Fault.PROGRAM)
 _TESTS: Final = frozenset(test.name for test in ACTIVE)
 
 
@@ -51,31 +54,31 @@ def record_releases(run_id: str, reports: Mapping[str, NodeReport | None]) -> No
 def releases(
     held: Sequence[Standing], run_id: str, reports: Mapping[str, NodeReport | None], now: float
 ) -> list[Release]:
-    """The releases that follow from compared reports (pure).
+    """The releases that follow from compared reports (pure): of the faults in ``_DISPROVED``.
 
     Only what the tests could have seen is released by them: a node with GPUs must have used them.
     """
     found = []
     for one in held:
         report = reports.get(one.node)
-        if report is None:
+        accused = [evidence for evidence in one.evidence if evidence.fault in _DISPROVED]
+        if report is None or not accused:
             continue
         reason = None
-        if all(changed_hardware(evidence.identity, report.identity) for evidence in one.evidence):
+        if all(changed_hardware(evidence.identity, report.identity) for evidence in accused):
             reason = "other GPUs after a boot"
-        elif _testable(one) and _passed(report):
+        elif _passed(report, with_gpus=any(map(_is_of_gpus, accused))):
             reason = f"passed the active tests of run {run_id}"
         if reason is not None:
-            found.append(release_of(one, reason, now))
+            found.append(release_of(one, reason, now, _DISPROVED))
     return found
 
 
-def _testable(one: Standing) -> bool:
-    """Whether tests can disprove what counts: that a counter grows they cannot."""
-    return any(evidence.fault is not Fault.TREND for evidence in one.evidence)
+def _is_of_gpus(evidence: Evidence) -> bool:
+    return bool(evidence.identity.gpus) or any(line.startswith("gpu_") for line in evidence.lines)
 
 
-def _passed(report: NodeReport) -> bool:
+def _passed(report: NodeReport, with_gpus: bool) -> bool:
     if any(result.outcome is Outcome.FAIL_NODE for result in report.results):
         return False
     measured = {
@@ -83,7 +86,14 @@ def _passed(report: NodeReport) -> bool:
         for result in report.results
         if result.check in _TESTS and result.outcome is Outcome.PASS and result.value is not None
     }
-    return bool(measured) and (not report.identity.gpus or gpu_product.CHECK.name in measured)
+    # A node that cannot count its GPUs may have some.
+    uncounted = any(
+        result.check == present.CHECK.name and result.outcome is not Outcome.PASS
+        for result in report.results
+    )
+    if with_gpus or report.identity.gpus or uncounted:
+        return gpu_product.CHECK.name in measured
+    return bool(measured)
 
 
 def _held_here() -> list[Standing]:

@@ -86,12 +86,19 @@ def write(folder: int, name: str, data: bytes, mode: int) -> float:
     return written
 
 
-def ages_s(folder: int, now: float) -> Iterator[tuple[str, float]]:
-    """Each name in the folder, and how long ago its file was written."""
+def times(folder: int) -> Iterator[tuple[str, float]]:
+    """Each name in the folder, and when its file was written."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):
-                yield entry.name, now - entry.stat(follow_symlinks=False).st_mtime
+                yield entry.name, entry.stat(follow_symlinks=False).st_mtime
+
+
+def remove(folder: int, name: str, written: float) -> None:
+    """Removes a file, unless another one has taken its name since it was written."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime == written:
+            os.unlink(name, dir_fd=folder)
 
 
 def read(name: str, uid: int, most_bytes: int, folder: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
@@ -36,24 +37,25 @@ class TrackRecord:
 
 def predictions(records: Iterable[Record]) -> list[Prediction]:
     """Each trend with the first failure of its node that followed, by whatever run."""
-    evidence = [record for record in records if isinstance(record, Evidence)]
+    trends, failures = [], defaultdict(list)
+    for record in records:
+        if isinstance(record, Evidence) and record.fault is Fault.TREND:
+            trends.append(record)
+        elif isinstance(record, Evidence) and record.fault in _FAILURES:
+            failures[record.cluster, record.node].append(record)
     found = []
-    for trend in evidence:
-        if trend.fault is not Fault.TREND:
-            continue
+    for trend in trends:
         later = [
             one
-            for one in evidence
-            if (one.cluster, one.node) == (trend.cluster, trend.node)
-            and one.fault in _FAILURES
-            and trend.first_seen < one.first_seen <= trend.expires
+            for one in failures[trend.cluster, trend.node]
+            if trend.first_seen < one.first_seen <= trend.expires
         ]
         if later:
             failure = min(later, key=lambda one: one.first_seen)
             lead_s = failure.first_seen - trend.first_seen
             found += [
                 Prediction(trend.cluster, trend.node, counter, failure.fault, lead_s)
-                for counter in counters(trend)
+                for counter in trend.counters
             ]
     return found
 
@@ -61,20 +63,16 @@ def predictions(records: Iterable[Record]) -> list[Prediction]:
 def track_record(records: Iterable[Record]) -> list[TrackRecord]:
     """How each sign has done in all that a ledger still holds."""
     kept = list(records)
-    seen = [
+    seen = Counter(
         counter
         for record in kept
         if isinstance(record, Evidence) and record.fault is Fault.TREND
-        for counter in counters(record)
-    ]
-    right = predictions(kept)
-    leads = {counter: [one.lead_s for one in right if one.counter == counter] for counter in seen}
+        for counter in record.counters
+    )
+    leads: dict[str, list[float]] = {counter: [] for counter in seen}
+    for one in predictions(kept):
+        leads[one.counter].append(one.lead_s)
     return [
-        TrackRecord(counter, seen.count(counter), len(lead), median(lead) if lead else None)
+        TrackRecord(counter, seen[counter], len(lead), median(lead) if lead else None)
         for counter, lead in leads.items()
     ]
-
-
-def counters(trend: Evidence) -> list[str]:
-    """The counters that a record of trends names: each line begins with one."""
-    return list(dict.fromkeys(line.partition(":")[0] for line in trend.lines))

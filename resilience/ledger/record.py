@@ -14,10 +14,11 @@ from typing import Final
 from relight.errors import RelightError, UsageError
 
 from ..one_line import one_line
-from .faults import DAY_S, Fault
+from .faults import DAY_S, RULES, Fault
 
 MAX_WEIGHT: Final = 1.0
 MAX_TTL_S: Final = 90 * DAY_S  # so that no one accuses a node for ever
+CLOCK_ERROR_S: Final = DAY_S  # a record from further in the future has a wrong clock
 MAX_LINES: Final = 20
 MAX_LINE_CHARS: Final = 500
 MAX_GPUS: Final = 128  # parts of boards count, and have names of their own
@@ -62,15 +63,31 @@ class Evidence:
         return _file_name(self.cluster, self.node, f"evidence {self.run_id} {self.fault}")
 
     def later(self, seen: Evidence) -> Evidence:
-        """This record after the same fault was seen once more."""
+        """This record after the same fault was seen once more.
+
+        What counters tell adds up, as far as a run's trends may weigh. A record that a wrong clock
+        has dated is left out, else this one would never count either.
+        """
+        if self.last_seen > seen.last_seen + CLOCK_ERROR_S:
+            return seen
         lines = tuple(dict.fromkeys((*self.lines, *seen.lines)))[-MAX_LINES:]
         return dataclasses.replace(
             seen,
             lines=lines,
             first_seen=min(self.first_seen, seen.first_seen),
             last_seen=max(self.last_seen, seen.last_seen),  # a clock may have been set back
-            weight=max(self.weight, seen.weight),
+            weight=self._weight_with(seen),
         )
+
+    def _weight_with(self, seen: Evidence) -> float:
+        if self.fault is Fault.TREND and not set(self.counters) & set(seen.counters):
+            return min(self.weight + seen.weight, RULES[Fault.TREND].weight)
+        return max(self.weight, seen.weight)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """What the lines of a trend begin with."""
+        return tuple(dict.fromkeys(line.partition(":")[0] for line in self.lines))
 
     def cut(self) -> Evidence:
         """This record as long as one may be."""
@@ -84,16 +101,27 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Everything seen against a node up to ``time`` counts no more."""
+    """What was seen against a node up to ``time`` counts no more: only these faults, if any."""
 
     cluster: str
     node: str
     time: float
     reason: str
+    faults: tuple[Fault, ...] = ()
 
     @property
     def file_name(self) -> str:
-        return _file_name(self.cluster, self.node, "release")
+        """Of its own for each choice of faults: the one does not take the place of the other."""
+        return _file_name(self.cluster, self.node, " ".join(("release", *self.faults)))
+
+    def covers(self, evidence: Evidence) -> bool:
+        """Whether this evidence counts no more."""
+        named = not self.faults or evidence.fault in self.faults
+        return named and evidence.last_seen <= self.time
+
+    def later(self, again: Release) -> Release:
+        """The later of both, unless a wrong clock has dated this one."""
+        return self if again.time < self.time <= again.time + CLOCK_ERROR_S else again
 
 
 Record = Evidence | Release
@@ -161,6 +189,10 @@ def _release(values: Mapping[str, object]) -> Release:
         node=check_node_name(_text(values, "node")),
         time=_number(values, "time"),
         reason=_text(values, "reason"),
+        # Earlier releases of relight wrote none, and meant all.
+        faults=tuple(Fault(fault) for fault in _texts(values, "faults", len(Fault)))
+        if "faults" in values
+        else (),
     )
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from .faults import DAY_S, Fault
-from .record import Evidence, Identity, Record, Release
+from .record import CLOCK_ERROR_S, Evidence, Identity, Record, Release
 
 HALF_LIFE_S: Final = 7 * DAY_S
 LEMON_RUNS: Final = 3
 LEMON_WINDOW_S: Final = 28 * DAY_S
 ENOUGH: Final = 1.0  # this much unexpired weight is enough to avoid a node
-_CLOCK_ERROR_S: Final = DAY_S  # a record from further in the future has a wrong clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +45,27 @@ def standings(records: Iterable[Record], now: float) -> list[Standing]:
 
 
 def changed_hardware(then: Identity, now: Identity) -> bool:
-    """Whether the node has been rebooted with other GPUs since: it is another machine."""
+    """Whether the node has been rebooted with other GPUs since: it is another machine.
+
+    A job may be given a part of the boards: one must be new, and one gone though no fewer are seen.
+    """
     known = bool(then.boot_id and now.boot_id and then.gpus and now.gpus)
-    return known and then.boot_id != now.boot_id and set(then.gpus) != set(now.gpus)
+    if not known or then.boot_id == now.boot_id or len(now.gpus) < len(then.gpus):
+        return False
+    return bool(set(now.gpus) - set(then.gpus)) and bool(set(then.gpus) - set(now.gpus))
 
 
-def release_of(standing: Standing, reason: str, now: float) -> Release:
-    """What lets all that counts count no more, also what a clock ahead of ours has dated."""
-    newest = max((evidence.last_seen for evidence in standing.evidence), default=now)
+def release_of(
+    standing: Standing, reason: str, now: float, faults: tuple[Fault, ...] = ()
+) -> Release:
+    """What lets all that counts, or these faults, count no more, also if a clock ahead dated it."""
+    seen = [one.last_seen for one in standing.evidence if not faults or one.fault in faults]
     return Release(
-        cluster=standing.cluster, node=standing.node, time=max(now, newest), reason=reason
+        cluster=standing.cluster,
+        node=standing.node,
+        time=max((now, *seen)),
+        reason=reason,
+        faults=faults,
     )
 
 
@@ -67,16 +77,16 @@ def is_over(record: Record, now: float) -> bool:
 
 
 def _standing(cluster: str, node: str, records: list[Record], now: float) -> Standing:
-    latest = now + _CLOCK_ERROR_S
-    releases = (r.time for r in records if isinstance(r, Release) and r.time <= latest)
-    released = max(releases, default=float("-inf"))
+    latest = now + CLOCK_ERROR_S
+    releases = [r for r in records if isinstance(r, Release) and r.time <= latest]
     held = sorted(
         (
             record
             for record in records
             if isinstance(record, Evidence)
-            and released < record.last_seen <= latest
+            and record.last_seen <= latest
             and not is_over(record, now)
+            and not any(release.covers(record) for release in releases)
         ),
         key=lambda evidence: -evidence.last_seen,
     )

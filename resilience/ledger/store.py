@@ -22,7 +22,7 @@ from relight.errors import RelightError
 from . import own_folder
 from .faults import DAY_S
 from .record import Evidence, Record, RecordDamaged, Release, from_bytes, to_bytes
-from .score import is_over
+from .score import LEMON_WINDOW_S, is_over
 
 _log: Final = logging.getLogger(__name__)
 MAX_RECORD_BYTES: Final = 1024**2  # of full lines in any script, escaped
@@ -78,7 +78,8 @@ class Ledger:
                 kept = _merged(_read(record.file_name, folder), record)
                 mode = 0o644 if self.shared else 0o600
                 written = own_folder.write(folder, record.file_name, to_bytes(kept), mode)
-                _sweep(folder, min(time.time(), written))
+                with contextlib.suppress(OSError):  # the record is written whatever lies there
+                    _sweep(folder, min(time.time(), written))
         except OSError as error:
             raise LedgerUnwritable(
                 f"the ledger {self.root} takes no record: {error.strerror}; make it writable, or "
@@ -88,8 +89,10 @@ class Ledger:
 
 def _merged(earlier: Record | None, new: Record) -> Record:
     """What one file keeps of both."""
-    if isinstance(new, Evidence):
-        return earlier.later(new) if isinstance(earlier, Evidence) else new
+    if isinstance(earlier, Evidence) and isinstance(new, Evidence):
+        return earlier.later(new)
+    if isinstance(earlier, Release) and isinstance(new, Release):
+        return earlier.later(new)
     return new
 
 
@@ -99,17 +102,16 @@ def _sweep(folder: int, now: float) -> None:
     A node's clock may be ahead: ``now`` is not after the filesystem's time, nor is a record
     removed in its last days.
     """
-    for name, age_s in own_folder.ages_s(folder, now):
+    for name, written in own_folder.times(folder):
         if own_folder.IS_LEFTOVER.fullmatch(name):
-            over = age_s > _LEFTOVER_S
-        elif own_folder.IS_RECORD.fullmatch(name):
+            over = now - written > _LEFTOVER_S
+        elif own_folder.IS_RECORD.fullmatch(name) and now - written > LEMON_WINDOW_S + _MARGIN_S:
             record = _read(name, folder)
             over = record is not None and is_over(record, now - _MARGIN_S)
         else:
             over = False
         if over:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
+            own_folder.remove(folder, name, written)
 
 
 def _names(folder: Path | int) -> list[str]:

@@ -8,8 +8,17 @@ from collections.abc import Callable, Iterator
 import pytest
 from health.plugin import install
 from stage.run import Run, Spec, heat
-from stage.site import RELIGHT, Site
+from stage.site import PYTHON, RELIGHT, Site
 from stage.whole import assert_survived, whole
+
+SLOW = """
+import time
+from relight.resilience.ledger.apart import default_ledger
+from relight.resilience.ledger.faults import Fault
+from relight.resilience.ledger.record import Evidence
+default_ledger().add(Evidence(cluster="mini", node="n1", fault=Fault.SLOW, lines=("product: 0.5",),
+    weight=1.0, ttl_s=3600.0, first_seen=time.time(), last_seen=time.time(), run_id="a"))
+"""
 
 
 @pytest.fixture
@@ -64,7 +73,8 @@ def test_one_node_after_another_that_fails_alike_ends_the_run(site: Site) -> Non
 
 
 def test_a_node_in_the_ledger_is_tested_and_released(site: Site) -> None:
-    site.user(str(RELIGHT), "nodes", "exclude", "n1", "--reason", "somebody said so")
+    site.user(str(PYTHON), "-P", "-c", SLOW)
+    assert ledger(site)["n1"]["avoided"]
     asked = heat(steps=20, sbatch={"nodelist": "n1"})  # by name, so that it is not excluded
     run = Run.submit(site, asked)
     assert run.finish()["state"] == "COMPLETED", run.story()

@@ -136,7 +136,7 @@ def site_command(config: RunConfig, command: str, limit_s: float = LIMIT_S) -> C
     [
         ("true", Outcome.PASS, "it printed nothing"),
         ("echo fine", Outcome.PASS, "fine"),
-        ("echo no gpu >&2; exit 1", Outcome.FAIL_NODE, "exited with 1: no gpu"),
+        ("echo no gpu >&2; exit 1", Outcome.FAIL_NODE, "echo exited with 1: no gpu"),
         ("seq 9; exit 255", Outcome.FAIL_NODE, "exited with 255: 5 | 6 | 7 | 8 | 9"),
         (r"printf '\377\000\n'; exit 2", Outcome.FAIL_NODE, "exited with 2"),
         ("no-such-command-anywhere", Outcome.UNKNOWN, "could not be started"),
@@ -148,6 +148,13 @@ def site_command(config: RunConfig, command: str, limit_s: float = LIMIT_S) -> C
 def test_site_command(run_config: RunConfig, command: str, outcome: Outcome, evidence: str) -> None:
     result = site_command(run_config, command)
     assert (result.outcome, evidence in result.evidence) == (outcome, True), result.evidence
+
+
+def test_what_a_site_command_is_given_is_no_evidence(run_config: RunConfig) -> None:
+    """Others may read that, in a shared ledger."""
+    result = site_command(run_config, "TOKEN=s3cret test --password s3cret")
+    assert result.evidence.startswith("test exited with 2")
+    assert "s3cret" not in result.evidence
 
 
 def test_what_a_site_command_leaves_in_the_background_does_not_hold_it(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,37 @@ def test_one_run_keeps_one_record_of_a_fault(ledger: Ledger) -> None:
     assert (record.first_seen, record.last_seen) == (now - 60, now)
 
 
+def test_a_wrong_clock_does_not_keep_what_follows_from_counting(ledger: Ledger) -> None:
+    now = time.time()
+    ledger.add(evidence(seen=now + 400 * DAY_S))
+    ledger.add(evidence(seen=now))
+    assert [one.avoided for one in standings(ledger.records(), now)] == [True]
+
+
+def test_the_newest_release_stays(ledger: Ledger) -> None:
+    def release(moment: float, *faults: Fault) -> Release:
+        return Release(cluster="mini", node="n1", time=moment, reason="x", faults=faults)
+
+    now = time.time()
+    for moment in (now + 400 * DAY_S, now, now - 60):
+        ledger.release(release(moment))
+    ledger.release(release(now + 60, Fault.SLOW))
+    assert set(ledger.records()) == {release(now), release(now + 60, Fault.SLOW)}
+
+
+def test_threads_of_one_run_lose_none_of_each_others_trends(tmp_path: Path) -> None:
+    asked = LedgerApart(Ledger(tmp_path / "ledger"))
+
+    def trend(counter: str) -> Evidence:
+        return replace(evidence(), fault=Fault.TREND, lines=(f"{counter}: 3 more",), weight=0.2)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: asked.add(trend(f"counter {number}")), range(6)))
+    (record,) = asked.records()
+    assert isinstance(record, Evidence)
+    assert (len(record.lines), record.weight) == (6, 0.5)
+
+
 @pytest.mark.parametrize(
     ("shared", "folder", "file"), [(True, 0o755, 0o644), (False, 0o700, 0o600)]
 )
@@ -135,7 +167,10 @@ def test_fifty_writers_of_which_all_are_killed(ledger: Ledger) -> None:
 
 
 def test_a_writer_sweeps_away_what_can_count_no_more(ledger: Ledger) -> None:
-    ledger.add(evidence(seen=time.time() - 60 * DAY_S, run_id="old"))
+    old = evidence(seen=time.time() - 60 * DAY_S, run_id="old")
+    ledger.add(old)
+    os.utime(own(ledger) / old.file_name, (old.last_seen, old.last_seen))
+    (own(ledger) / ".snapshot").mkdir()  # what lies there otherwise is no concern of it
     written = f".{evidence().file_name}.0123456789abcdef"
     torn = [own(ledger) / name for name in (written, f".{written}.0123456789abcdef")]
     foreign = [own(ledger) / name for name in (".bashrc", "notes", ".n1.torn.json.0123")]
@@ -145,8 +180,8 @@ def test_a_writer_sweeps_away_what_can_count_no_more(ledger: Ledger) -> None:
     fresh = own(ledger) / f".{evidence().file_name}.fedcba9876543210"
     fresh.touch()
     ledger.add(evidence())
-    kept = {path.name for path in (*foreign, fresh)}
-    assert {path.name for path in own(ledger).iterdir()} == {evidence().file_name, *kept}
+    kept = {path.name for path in (*foreign, fresh)} | {".snapshot", evidence().file_name}
+    assert {path.name for path in own(ledger).iterdir()} == kept
 
 
 @pytest.mark.parametrize("trap", ["link", "file", "writable", "of another"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 from pathlib import Path
 
@@ -139,3 +140,17 @@ def test_a_ledger_that_takes_nothing_costs_only_the_note(
     order = dataclasses.replace(ORDER, node="../n1")
     record_exclusion(run_config, "7.0", order, 2e9)
     assert caplog.text.count("not remembered") == 2
+
+
+def test_a_run_folder_that_is_away_costs_only_the_note(
+    run_config: RunConfig,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def stale(_path: Path, _pattern: str) -> list[Path]:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path, "glob", stale)
+    record_exclusion(run_config, "7.0", ORDER, 2e9)
+    assert "not remembered: [Errno 116] Stale file handle" in caplog.text

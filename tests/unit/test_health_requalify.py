@@ -19,6 +19,7 @@ from relight.resilience.ledger.score import standings
 from relight.resilience.ledger.store import Ledger, LedgerUnwritable
 
 NOW = time.time()
+DISPROVED = {Fault.HARDWARE, Fault.SLOW, Fault.PROGRAM}
 THEN = Identity("boot-1", ("S1",))
 
 
@@ -73,7 +74,9 @@ def test_less_than_that_does_not(of: NodeReport | None) -> None:
 
 
 def test_a_node_without_gpus_needs_no_test_of_them() -> None:
-    assert reasons(report(Identity("boot-1"), product=Outcome.PASS)) != []
+    held = standings([evidence(identity=Identity("boot-1"))], NOW)
+    passed = report(Identity("boot-1"), product=Outcome.PASS)
+    assert len(releases(held, "b", {"n1": passed}, NOW)) == 1
 
 
 def test_other_gpus_after_a_boot_are_another_machine() -> None:
@@ -134,9 +137,39 @@ def _full(*_: object) -> None:
     raise LedgerUnwritable("No space left on device")
 
 
-def test_tests_do_not_disprove_that_a_counter_grows() -> None:
-    trend = dataclasses.replace(evidence(), fault=Fault.TREND, weight=0.5)
+@pytest.mark.parametrize("fault", sorted({*Fault} - DISPROVED))
+def test_only_what_tests_can_disprove_is_released(fault: Fault) -> None:
+    other = dataclasses.replace(evidence(), fault=fault)
     passed = report(product=Outcome.PASS, gpu_product=Outcome.PASS)
-    assert releases(standings([trend], NOW), "b", {"n1": passed}, NOW) == []
-    proven = standings([trend, evidence()], NOW)
-    assert len(releases(proven, "b", {"n1": passed}, NOW)) == 1
+    assert releases(standings([other], NOW), "b", {"n1": passed}, NOW) == []
+    both = [other, evidence()]
+    (word,) = releases(standings(both, NOW), "b", {"n1": passed}, NOW)
+    (left,) = standings([*both, word], NOW)
+    assert left.evidence == (other,)
+
+
+@pytest.mark.parametrize("fault", sorted(DISPROVED))
+def test_what_tests_can_disprove(fault: Fault) -> None:
+    held = standings([dataclasses.replace(evidence(), fault=fault)], NOW)
+    passed = report(product=Outcome.PASS, gpu_product=Outcome.PASS)
+    (word,) = releases(held, "b", {"n1": passed}, NOW)
+    assert standings([*held[0].evidence, word], NOW) == []
+
+
+@pytest.mark.parametrize(
+    "accused",
+    [evidence(), dataclasses.replace(evidence(identity=Identity()), lines=("gpu_xid: Xid 79",))],
+)
+def test_a_node_of_which_gpus_were_accused_must_have_used_them(accused: Evidence) -> None:
+    """Also where this report does not know of any."""
+    held, blind = standings([accused], NOW), Identity("boot-1")
+    on_processor = report(blind, product=Outcome.PASS)
+    assert releases(held, "b", {"n1": on_processor}, NOW) == []
+    used = report(blind, product=Outcome.PASS, gpu_product=Outcome.PASS)
+    assert len(releases(held, "b", {"n1": used}, NOW)) == 1
+
+
+def test_a_node_that_cannot_count_its_gpus_may_have_some() -> None:
+    held = standings([evidence(identity=Identity("boot-1"))], NOW)
+    passed = report(Identity("boot-1"), product=Outcome.PASS, gpu_present=Outcome.UNKNOWN)
+    assert releases(held, "b", {"n1": passed}, NOW) == []

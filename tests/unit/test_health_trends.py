@@ -104,11 +104,15 @@ def test_throttled_looks_are_counted() -> None:
     assert counted == [0, 1, 2, 2]
 
 
-def test_slow_steps_are_a_sign_and_take_no_weight_from_others() -> None:
+def test_signs_of_one_run_add_up_once_each_and_alone_keep_nobody_away() -> None:
     slow = evidence_of_slow_steps("mini", "a", "n1", "steps take 1.3 times as long", NOW)
     assert (slow.fault, slow.weight) == (Fault.TREND, 0.3)
-    first, last = samples(0, REMAPPED_ROWS, n1=0), samples(1, REMAPPED_ROWS, n1=1)
+    first, last = samples(0, THROTTLED_LOOKS, n1=0), samples(1, THROTTLED_LOOKS, n1=5)
     grown = evidence_of_trends("mini", "a", trends(first, last), Identity("boot"), NOW)
     both = grown.later(slow)
     assert slow.file_name == grown.file_name
     assert (both.weight, len(both.lines)) == (0.5, 2)
+    assert both.later(slow).weight == 0.5
+    assert slow.later(slow).weight == 0.3
+    again = evidence_of_trends("mini", "a", trends(first, last), Identity("boot"), NOW)
+    assert grown.later(again).weight == grown.weight

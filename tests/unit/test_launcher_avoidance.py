@@ -77,6 +77,8 @@ def test_what_the_user_asks_for_by_name_is_not_excluded() -> None:
 
 def test_a_node_that_is_down_costs_nothing_and_may_come_back() -> None:
     assert avoided("n9", needed=8) == ["n9"]
+    down = [f"n{number}" for number in range(9, 13)]
+    assert avoided(*down, "n3", "n5", "n1") == [*down, "n3", "n5"]  # nor does it use up the quarter
 
 
 def test_a_silent_ledger_costs_the_exclusion_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,14 @@ def test_another_machine_has_other_gpus_after_a_boot(now: Identity, changed: boo
     assert changed_hardware(Identity("boot-1", ("S1",)), now) is changed
 
 
+def test_a_part_of_the_boards_is_no_other_machine() -> None:
+    whole, half = tuple(f"S{number}" for number in range(8)), ("S0", "S1", "S2", "S3")
+    for then, now in ((whole, half), (half, whole), (whole, (*half, "new"))):
+        assert not changed_hardware(Identity("boot-1", then), Identity("boot-2", now))
+    one_replaced = Identity("boot-2", (*whole[:7], "new"))
+    assert changed_hardware(Identity("boot-1", whole), one_replaced)
+
+
 def test_nodes_come_worst_first_and_clusters_are_kept_apart() -> None:
     here = [evidence(run_id="a"), evidence(run_id="b"), evidence(node="n2")]
     there = replace(evidence(node="n2"), cluster="other")
