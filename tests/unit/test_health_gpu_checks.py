@@ -235,6 +235,20 @@ def test_whose_process_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert of_this_job([7, 8, 9, 10], tmp_path) == 0
     monkeypatch.setenv("SLURM_JOB_ID", "12")
+def test_a_node_full_of_occupied_boards_is_told_in_time(
+    install: Install, candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda s: clock.append(clock.pop() + s))
+    monkeypatch.setattr(occupied, "PATIENCE_S", 5.0)
+    busy = {**GOOD, Reading.PROCESSES: 1}
+    install([FakeGpu(f"GPU {number}", readings=busy) for number in range(8)])
+    finding = occupied.CHECK.run(candidate)
+    assert (finding.outcome, "GPU 0, GPU 1" in finding.evidence) == (FAIL_NODE, True)
+    assert clock[0] <= occupied.CHECK.timeout_s / 2, "it would be ended, and say nothing"
+
+
     assert of_this_job([7, 8, 9, 10], tmp_path) == 2
 
 

@@ -5,28 +5,34 @@ A driver needs some memory itself: nearly a GiB with MIG or confidential computi
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping
 
 from relight.counted import counted
 
-from ..check import Candidate, Check, Limit
+from ..check import Candidate, Check, Finding, Limit
 from ..result import Outcome
 from .each import Answer, ask, on_each_gpu
 from .reading import DRIVERS, Gpu, Reading
 
 MEMORY = Limit("gpu_occupied", "memory_bytes", 1024**3, "bytes in use before ranks start")
-PATIENCE_S = 5.0  # what a job that has just ended may take to give its memory back
+PATIENCE_S = 5.0  # what a job that has just ended may take to give all its memory back
 _POLL_S = 0.5
 
 
-def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
+def check_occupied(candidate: Candidate) -> Finding:
+    """Boards are given back at the same time: one patience is for all of them together."""
+    deadline = time.monotonic() + PATIENCE_S
+    return on_each_gpu(functools.partial(_judge, deadline))(candidate)
+
+
+def _judge(deadline: float, candidate: Candidate, gpu: Gpu) -> Answer | None:
     if not is_given(gpu.name, os.environ):
         return None
     if own := gpu.read(Reading.OWN_PROCESSES):
         return Outcome.PASS, f"{counted(own, 'process')} of this job"
-    deadline = time.monotonic() + PATIENCE_S
     while True:
         memory_bytes = gpu.read(Reading.MEMORY_USED)
         if memory_bytes is None:
@@ -55,12 +61,12 @@ def is_given(name: str, environ: Mapping[str, str]) -> bool:
 
 CHECK = Check(
     name="gpu_occupied",
-    reads="NVML: memory and processes on this job's GPUs; for 5 s: another may be ending",
+    reads="NVML: memory and processes on this job's GPUs; for 5 s in all: another may be ending",
     threshold="at most 1 GiB and no process of another job",
     worst=Outcome.FAIL_NODE,
     limits=(MEMORY,),
     typical_s=1.0,
     needs=DRIVERS,
     timeout_s=25.0,
-    run=on_each_gpu(judge),
+    run=check_occupied,
 )
