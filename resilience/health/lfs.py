@@ -7,7 +7,9 @@ import subprocess
 
 def run_lfs(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What it said, however it ended. Raises OSError where there is no such command."""
-    return subprocess.run(["lfs", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["lfs", *arguments], capture_output=True, text=True, errors="replace", check=False
+    )
 
 
 def ask_lfs(*arguments: str) -> str:

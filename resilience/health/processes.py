@@ -1,4 +1,8 @@
-"""The processes of a node, as the kernel lists them (man 5 proc)."""
+"""The processes of a node, as the kernel lists them (man 5 proc).
+
+A name is any bytes that its user likes, and is cut after 15 of them (man 2 prctl, PR_SET_NAME): it
+may be no UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def processes(root: Path) -> Iterator[Process]:
     """
     for entry in (root / "proc").glob("[0-9]*/stat"):
         try:
-            text = entry.read_text()
+            text = entry.read_text(errors="replace")
         except OSError:
             continue  # it has ended
         # The name stands in parentheses and may hold any character.

@@ -35,6 +35,7 @@ from relight.resilience.health.software import installed
 from relight.resilience.health.swap import CHECK as SWAP
 from relight.resilience.health.temporary import CHECK as TEMPORARY
 from relight.resilience.health.ulimits import CHECK as ULIMITS
+from relight.resilience.health.zombies import CHECK as ZOMBIES
 
 PASS, WARN, FAIL_NODE, _, UNKNOWN = Outcome
 EDAC = "sys/devices/system/edac/mc/mc0"
@@ -178,6 +179,17 @@ def test_what_must_be_alike(look: Look) -> None:
         "proc/meminfo": f"MemTotal: {251 * 1024**2 + 77} kB\n",
         "proc/driver/nvidia/version": "570",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+def test_a_name_that_the_kernel_has_cut_inside_a_letter(look: Look) -> None:
+    candidate = look({"proc/uptime": "9000.0 1.0\n"})
+    for pid, state in ((7, "D"), *((pid, "Z") for pid in range(8, 30))):
+        path = candidate.root / f"proc/{pid}/stat"
+        path.parent.mkdir()
+        path.write_bytes(stat("NAME", state, 5).encode().replace(b"NAME", b"modelltr\xc3"))
+    for check, part in ((stuck.CHECK, "1 process"), (ZOMBIES, "22 zombies: modelltr")):
+        finding = check.run(candidate)
+        assert (finding.outcome, part in finding.evidence) == (WARN, True), finding
+
+
     }
     candidate = look(files)
     assert MACHINE.run(candidate).facts == {
