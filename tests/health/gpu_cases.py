@@ -199,7 +199,7 @@ GPU_CASES: dict[str, Cases] = {
     ),
     "gpu_smi": Cases(
         good=says("nvidia-smi", LISTED),
-        bad=says("nvidia-smi", "exit 15"),
+        bad=slurm_gives(says("nvidia-smi", LISTED)),
         silent=lambda stage: stage.patch.setenv("PATH", "/none"),
         nonsense=says("nvidia-smi", "echo nonsense; exit 1"),
     ),

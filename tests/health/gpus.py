@@ -11,6 +11,7 @@ GOOD: Mapping[Reading, int] = {
     Reading.RECOVERY_ACTION: 0,
     Reading.ECC_MODE: 1,
     Reading.ECC_UNCORRECTED: 0,
+    Reading.ECC_UNCORRECTED_SRAM: 0,
     Reading.ECC_UNCORRECTED_SRAM_EVER: 0,
     Reading.ECC_CORRECTED: 12,
     Reading.REMAP_UNCORRECTED: 0,

@@ -39,6 +39,7 @@ from relight.resilience.health.gpu.reading import (
     Driver,
     DriverFault,
     Gpu,
+    GpuLost,
     LibraryMissing,
     NoDriver,
     Reading,
@@ -115,6 +116,11 @@ def test_a_lost_board_is_bad_whatever_the_question(
         (recovery.CHECK, {"recovery_action": 2}, FAIL_NODE, "reboot the node"),
         (recovery.CHECK, {"recovery_action": 99}, FAIL_NODE, "action 99"),
         (ecc.CHECK, {"ecc_uncorrected": 1}, FAIL_NODE, "1 uncorrected"),
+        (ecc.CHECK, {"ecc_uncorrected": 1, "remap_pending": 1}, WARN, "1 uncorrected errors"),
+        *(
+            (ecc.CHECK, {"ecc_uncorrected": 1, "remap_pending": 1, more: 1}, FAIL_NODE, "1 uncorr")
+            for more in ("remap_failed", "ecc_uncorrected_sram")
+        ),
         (ecc.CHECK, {"ecc_uncorrected_sram_ever": 4}, PASS, "usual"),
         (ecc.CHECK, {"ecc_uncorrected_sram_ever": 5}, FAIL_NODE, "5 uncorrected SRAM"),
         (ecc.CHECK, {"ecc_corrected": 20_000_001}, WARN, "corrected"),
@@ -229,12 +235,6 @@ def test_a_gpu_that_another_job_has_may_be_occupied(
         assert occupied.CHECK.run(candidate).outcome is outcome
 
 
-def test_whose_process_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for pid, job in ((7, "12"), (8, "123"), (9, "12")):
-        make_root(tmp_path, {f"{pid}/environ": f"HOME=/root\0SLURM_JOB_ID={job}\0"})
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert of_this_job([7, 8, 9, 10], tmp_path) == 0
-    monkeypatch.setenv("SLURM_JOB_ID", "12")
 def test_a_node_full_of_occupied_boards_is_told_in_time(
     install: Install, candidate: Candidate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +249,12 @@ def test_a_node_full_of_occupied_boards_is_told_in_time(
     assert clock[0] <= occupied.CHECK.timeout_s / 2, "it would be ended, and say nothing"
 
 
+def test_whose_process_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid, job in ((7, "12"), (8, "123"), (9, "12")):
+        make_root(tmp_path, {f"{pid}/environ": f"HOME=/root\0SLURM_JOB_ID={job}\0"})
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert of_this_job([7, 8, 9, 10], tmp_path) == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
     assert of_this_job([7, 8, 9, 10], tmp_path) == 2
 
 
@@ -265,11 +271,12 @@ def test_errors_of_links_that_grow(
 
 
 @pytest.mark.parametrize(
-    ("error", "of_present", "of_others"),
+    ("error", "of_present", "of_others", "fault"),
     [
-        (NoDriver("none"), PASS, PASS),
-        (LibraryMissing("pip install"), UNKNOWN, PASS),
-        (DriverFault("GSP"), FAIL_NODE, FAIL_NODE),
+        (NoDriver("none"), PASS, PASS, None),
+        (LibraryMissing("pip install"), UNKNOWN, PASS, None),
+        (DriverFault("other version"), FAIL_NODE, FAIL_NODE, Fault.CONDITION),
+        (GpuLost("reset required"), FAIL_NODE, FAIL_NODE, Fault.HARDWARE),
     ],
 )
 def test_a_driver_that_does_not_answer(
@@ -278,20 +285,32 @@ def test_a_driver_that_does_not_answer(
     error: Exception,
     of_present: Outcome,
     of_others: Outcome,
+    fault: Fault | None,
 ) -> None:
     def fail() -> Driver:
         raise error
 
     monkeypatch.setattr(each, "open_driver", fail)
     assert present.CHECK.run(candidate).outcome is of_present
-    assert ecc.CHECK.run(candidate).outcome is of_others
+    found = ecc.CHECK.run(candidate)
+    assert (found.outcome, found.fault) == (of_others, fault)
 
 
-RECOVERY = "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 to 0x1 (%s)"
+def said(
+    hours: float, number: int, board: str = "0000:3b:00", words: str = "pid=7, name=python"
+) -> tuple[float, str]:
+    return hours, f"NVRM: Xid (PCI:{board}): {number}, {words}"
 
 
-def said(hours: float, number: int, board: str = "0000:3b:00") -> tuple[float, str]:
-    return hours, f"NVRM: Xid (PCI:{board}): {number}, pid=7, name=python"
+def recovery_of(hours: float, action: str, board: str = "0000:3b:00") -> tuple[float, str]:
+    text = f"GPU recovery action changed from 0x1 (Drain P2P) to 0x0 ({action})"
+    return said(hours, 154, board, text)
+
+
+def of_nvlink(number: int, severity: str) -> tuple[float, str]:
+    """As in NVIDIA's catalog: 0x100 in RLW_REMAP is to be ignored."""
+    words = f"RLW_REMAP {severity} XC1 i0 Link 10 (0x00000004 0x00000100 0x00000000)"
+    return said(1, number, words=words)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +327,23 @@ def said(hours: float, number: int, board: str = "0000:3b:00") -> tuple[float, s
         ([said(1, 94), said(1, 94, "0000:5e:00")], WARN, "Xid 94"),
         ([said(2, 94), said(1, 94)], FAIL_NODE, "Xid 94"),
         ([said(1, 9999)], WARN, "Xid 9999"),
-        ([(1, RECOVERY % "GPU Reset Required")], FAIL_NODE, "Xid 154"),
-        ([(1, RECOVERY % "None")], WARN, "Xid 154"),
+        ([said(1, 94), said(0.999, 94, words="Ch 00000012")], WARN, "Xid 94"),
+        ([said(1, 94), said(0.99, 94), said(0.98, 94)], FAIL_NODE, "Xid 94"),
+        ([said(1, 95, "0000:3b:00 GPU-I:05")], FAIL_NODE, "Xid 95 on 0000:3b:00"),
+        ([of_nvlink(145, "Nonfatal")], WARN, "RLW_REMAP Nonfatal"),
+        ([of_nvlink(145, "Fatal")], FAIL_NODE, "RLW_REMAP Fatal"),
+        ([said(1, 79, words="pid=7, name=X Nonfatal")], FAIL_NODE, "Xid 79"),
+        ([of_nvlink(155, "Nonfatal")], WARN, "Xid 155"),
+        ([said(1, 155), said(1, 167), said(1, 169)], WARN, "Xid 155"),
+        ([recovery_of(1, "GPU Reset Required")], FAIL_NODE, "Xid 154"),
+        ([recovery_of(1, "None")], WARN, "Xid 154"),
+        ([recovery_of(2, "GPU Reset Required"), recovery_of(1, "None")], WARN, "Xid 154"),
+        ([recovery_of(2, "None"), recovery_of(1, "Drain P2P")], FAIL_NODE, "Drain P2P"),
+        (
+            [recovery_of(2, "GPU Reset Required"), recovery_of(1, "None", "0000:5e:00")],
+            FAIL_NODE,
+            "GPU Reset Required",
+        ),
     ],
 )
 def test_xids(
@@ -359,15 +393,19 @@ def test_counters_whose_growth_is_a_sign(install: Install, candidate: Candidate)
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "outcome"),
+    ("code", "said", "asked", "outcome"),
     [
-        (0, LISTED * 2, PASS),
-        (0, LISTED + LOST, FAIL_NODE),
-        (14, LISTED, FAIL_NODE),
-        (4, "Insufficient Permissions\n", UNKNOWN),
-        (0, "No devices were found\n", UNKNOWN),
-        (0, "", UNKNOWN),
+        (0, LISTED * 2, 2, PASS),
+        (0, LISTED * 7, 8, FAIL_NODE),
+        (0, LISTED + "  MIG 1g.10gb     Device  0: (UUID: MIG-1)\n" * 7, 7, PASS),
+        (0, LISTED + LOST, 1, FAIL_NODE),
+        (0, LISTED + LOST.replace("Unknown Error", "Insufficient Permissions"), 1, PASS),
+        (14, LISTED, 1, FAIL_NODE),
+        (4, "Insufficient Permissions\n", 8, UNKNOWN),
+        (0, "No devices were found\n", 0, UNKNOWN),
+        (6, "No devices were found\n", 8, FAIL_NODE),
+        (0, "", 8, UNKNOWN),
     ],
 )
-def test_what_nvidia_smi_says(code: int, said: str, outcome: Outcome) -> None:
-    assert smi.judge_smi(code, said).outcome is outcome
+def test_what_nvidia_smi_says(code: int, said: str, asked: int, outcome: Outcome) -> None:
+    assert smi.judge_smi(code, said, asked).outcome is outcome

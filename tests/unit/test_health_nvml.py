@@ -19,7 +19,8 @@ from relight.resilience.health.gpu.reading import (
     Reading,
 )
 
-NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, LOST, UNKNOWN = 3, 4, 9, 15, 999
+NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, TIMEOUT, LOST, UNKNOWN = 3, 4, 9, 10, 15, 999
+RESET_REQUIRED, BLOCKED, OTHER_VERSION = 16, 17, 18
 
 
 class NVMLError(Exception):
@@ -76,7 +77,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda _h: 5,
         "nvmlDeviceGetPersistenceMode": lambda _h: 1,
         "nvmlDeviceGetTotalEccErrors": lambda _h, kind, since: 10 * kind + since,
-        "nvmlDeviceGetMemoryErrorCounter": lambda _h, kind, since, where: where,
+        "nvmlDeviceGetMemoryErrorCounter": lambda _h, kind, since, where: 10 * where + since,
         "nvmlDeviceGetRemappedRows": lambda _h: (1, 2, 0, 1),
         "nvmlDeviceGetRetiredPages": lambda _h, cause: [7] * (cause + 1),
         "nvmlDeviceGetRetiredPagesPendingStatus": lambda _h: 0,
@@ -116,7 +117,8 @@ def test_every_reading(nvml: ModuleType) -> None:
         "recovery_action": 0,
         "ecc_mode": 1,
         "ecc_uncorrected": 10,
-        "ecc_uncorrected_sram_ever": 7,
+        "ecc_uncorrected_sram": 70,
+        "ecc_uncorrected_sram_ever": 71,
         "ecc_corrected": 0,
         "remap_uncorrected": 2,
         "remap_pending": 0,
@@ -188,16 +190,17 @@ def test_a_lost_board(nvml: ModuleType, reading: Reading) -> None:
         the_gpu().read(reading)
 
 
-def test_boards_of_other_jobs_are_not_ours(nvml: ModuleType) -> None:
+@pytest.mark.parametrize("kept", [NO_PERMISSION, BLOCKED])
+def test_boards_of_other_jobs_are_not_ours(nvml: ModuleType, kept: int) -> None:
     def open_board(index: int) -> object:
         if index < 2:
-            raise NVMLError(NO_PERMISSION)
+            raise NVMLError(kept)
         return f"handle {index}"
 
     setattr(nvml, "nvmlDeviceGetCount", lambda: 4)  # noqa: B010
     setattr(nvml, "nvmlDeviceGetHandleByIndex", open_board)  # noqa: B010
     assert [gpu.name for gpu in open_driver().gpus()] == ["GPU 0", "GPU 1"]
-    setattr(nvml, "nvmlInit", failing(NO_PERMISSION))  # noqa: B010
+    setattr(nvml, "nvmlInit", failing(kept))  # noqa: B010
     with pytest.raises(NVMLError):
         open_driver()
 
@@ -208,14 +211,24 @@ def test_any_other_error_is_the_checks_and_not_the_boards(nvml: ModuleType) -> N
         the_gpu().read(Reading.ECC_MODE)
 
 
-def test_a_board_that_cannot_be_opened(nvml: ModuleType) -> None:
-    setattr(nvml, "nvmlDeviceGetHandleByIndex", failing(LOST))  # noqa: B010
-    with pytest.raises(GpuLost, match="cannot be opened"):
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(LOST, GpuLost), (RESET_REQUIRED, GpuLost), (TIMEOUT, NVMLError), (UNKNOWN, NVMLError)],
+)
+def test_a_board_that_cannot_be_opened(
+    nvml: ModuleType, value: int, error: type[Exception]
+) -> None:
+    setattr(nvml, "nvmlDeviceGetHandleByIndex", failing(value))  # noqa: B010
+    with pytest.raises(error, match=f"NVML error {value}"):
         open_driver().gpus()
 
 
 @pytest.mark.parametrize(
-    ("value", "error"), [(DRIVER_NOT_LOADED, NoDriver), (12, NoDriver), (UNKNOWN, DriverFault)]
+    ("value", "error"),
+    [
+        *((DRIVER_NOT_LOADED, NoDriver), (12, NoDriver)),
+        *((UNKNOWN, DriverFault), (OTHER_VERSION, DriverFault), (LOST, GpuLost)),
+    ],
 )
 def test_a_driver_that_does_not_start(nvml: ModuleType, value: int, error: type[Exception]) -> None:
     setattr(nvml, "nvmlInit", failing(value))  # noqa: B010

@@ -46,8 +46,10 @@ def ask_driver(
         return Finding(no_library, f"not judged: {error}")
     except NoDriver as error:
         return not_judged(str(error))
-    except (GpuLost, DriverFault) as error:
+    except GpuLost as error:
         return Finding(Outcome.FAIL_NODE, str(error), fault=Fault.HARDWARE)
+    except DriverFault as error:
+        return Finding(Outcome.FAIL_NODE, str(error), fault=Fault.CONDITION)
 
 
 def ask(gpu: Gpu, *readings: Reading) -> tuple[int, ...] | None:

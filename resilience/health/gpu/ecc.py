@@ -2,6 +2,9 @@
 
 Limits as in Meta's GCM, Azure's health checks and the ML Engineering book: any uncorrected error
 since the driver was loaded; more than 4 in SRAM over the board's life is a case for replacement.
+But where the row of memory waits to be remapped the error is contained, and does not affect later
+work until the board is reset (NVML API Reference, nvmlDeviceGetRemappedRows; "GPU Memory Error
+Management"). That it comes again is seen by its XID.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from ...ledger.faults import Fault
 from ..check import Candidate, Check, Limit
 from ..result import Outcome
 from ..trends import CORRECTED_ECC
-from .each import Answer, on_each_gpu
+from .each import Answer, ask, on_each_gpu
 from .reading import DRIVERS, Gpu, Reading
 
 UNCORRECTED = Limit("gpu_ecc", "uncorrected", 0, "errors since the driver was loaded")
@@ -25,7 +28,10 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     if uncorrected is None and sram_ever is None and corrected is None:
         return None
     if (uncorrected or 0) > candidate.limit(UNCORRECTED):
-        return Outcome.FAIL_NODE, f"{uncorrected} uncorrected errors since the driver was loaded"
+        text = f"{uncorrected} uncorrected errors since the driver was loaded"
+        if _is_contained(gpu):
+            return Outcome.WARN, f"{text}, contained: a row waits for a reset to be remapped"
+        return Outcome.FAIL_NODE, text
     if (sram_ever or 0) > candidate.limit(SRAM_EVER):
         return Outcome.FAIL_NODE, f"{sram_ever} uncorrected SRAM errors over its life"
     if (corrected or 0) > candidate.limit(CORRECTED):
@@ -33,10 +39,19 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     return Outcome.PASS, "no more errors than are usual"
 
 
+def _is_contained(gpu: Gpu) -> bool:
+    numbers = ask(gpu, Reading.ECC_UNCORRECTED_SRAM, Reading.REMAP_PENDING, Reading.REMAP_FAILED)
+    if numbers is None:
+        return False
+    sram, pending, failed = numbers
+    return bool(pending) and not sram and not failed
+
+
 CHECK = Check(
     name="gpu_ecc",
-    reads="NVML: ECC errors, corrected and not, volatile and aggregate",
-    threshold="no uncorrected one since the driver was loaded; warns at 20 M corrected",
+    reads="NVML: ECC errors, corrected and not, volatile and aggregate; whether a row waits",
+    threshold="no uncorrected one since the driver was loaded; warns of one whose row waits to be "
+    "remapped, and at 20 M corrected",
     worst=Outcome.FAIL_NODE,
     fault=Fault.HARDWARE,
     limits=(UNCORRECTED, SRAM_EVER, CORRECTED),

@@ -1,8 +1,10 @@
 """GPUs through NVML (``nvidia-ml-py``, the extra ``gpu``), imported where there is a driver only.
 
-What is not supported is None. What says that the board is gone raises: NVML's own reference calls
-these errors final ("NVML API Reference", nvmlReturn_t). Any other error is the check's, not the
-GPU's.
+By the "NVML API Reference", nvmlReturn_t. What is not supported is None. What says that the board
+is gone, or must be reset, raises. Any other error of a board is the check's, not the board's: 10 is
+a timeout, 999 an error inside the driver. A board that the operating system or a cgroup keeps from
+this job (4, 17) is not ours. A driver that does not start for another reason, as 18, whose library
+is of another version, is a condition: it may have been updated, and is loaded again by a reboot.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from .reading import Driver, DriverFault, Gpu, GpuLost, LibraryMissing, NoDriver
 _NOT_SUPPORTED: Final = frozenset({2, 3, 4, 6, 13, 25, 26})
 _LOST: Final = frozenset({8, 11, 14, 15, 16})  # power, interrupts, infoROM, bus, reset required
 _ABSENT: Final = frozenset({9, 12})  # driver not loaded, library not found
-_NOT_OURS: Final = 4  # no permission: a board of another job, which this one may not open
+_NOT_OURS: Final = frozenset({4, 17})  # no permission, blocked by the operating system or a cgroup
 
 T = TypeVar("T")
 Read = Callable[[ModuleType, object], int]
@@ -31,6 +33,7 @@ def open_driver() -> Driver:
     Raises:
         NoDriver: no NVIDIA driver is loaded.
         LibraryMissing: nvidia-ml-py is not installed.
+        GpuLost: it does not start for a board's sake.
         DriverFault: it is loaded, and does not start.
     """
     try:
@@ -42,9 +45,10 @@ def open_driver() -> Driver:
     except pynvml.NVMLError as error:
         if error.value in _ABSENT:
             raise NoDriver(f"no NVIDIA driver: {error}") from error
-        if error.value == _NOT_OURS:
+        if error.value in _NOT_OURS:
             raise
-        raise DriverFault(f"the NVIDIA driver does not start: {error}") from error
+        fault = GpuLost if error.value in _LOST else DriverFault
+        raise fault(f"the NVIDIA driver does not start: {error}") from error
     return NvmlDriver(pynvml)
 
 
@@ -71,9 +75,11 @@ class NvmlDriver:
             handle: object = self._nvml.nvmlDeviceGetHandleByIndex(index)
             return handle
         except self._nvml.NVMLError as error:
-            if error.value == _NOT_OURS:
+            if error.value in _NOT_OURS:
                 return None
-            raise GpuLost(f"GPU {index} cannot be opened: {error}") from error
+            if error.value in _LOST:
+                raise GpuLost(f"GPU {index} cannot be opened: {error}") from error
+            raise
 
 
 class NvmlGpu:
@@ -147,12 +153,12 @@ def _ecc(kind: str, since: str) -> Read:
     )
 
 
-def _sram_ever(nvml: ModuleType, handle: object) -> int:
-    return int(
+def _sram(since: str) -> Read:
+    return lambda nvml, handle: int(
         nvml.nvmlDeviceGetMemoryErrorCounter(
             handle,
             nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            nvml.NVML_AGGREGATE_ECC,
+            getattr(nvml, f"NVML_{since}_ECC"),
             nvml.NVML_MEMORY_LOCATION_SRAM,
         )
     )
@@ -190,7 +196,8 @@ _READERS: Final[dict[Reading, Read]] = {
     Reading.RECOVERY_ACTION: _field("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"),
     Reading.ECC_MODE: _first("nvmlDeviceGetEccMode"),
     Reading.ECC_UNCORRECTED: _ecc("UNCORRECTED", "VOLATILE"),
-    Reading.ECC_UNCORRECTED_SRAM_EVER: _sram_ever,
+    Reading.ECC_UNCORRECTED_SRAM: _sram("VOLATILE"),
+    Reading.ECC_UNCORRECTED_SRAM_EVER: _sram("AGGREGATE"),
     Reading.ECC_CORRECTED: _ecc("CORRECTED", "VOLATILE"),
     Reading.REMAP_UNCORRECTED: _remapped(1),
     Reading.REMAP_PENDING: _remapped(2),

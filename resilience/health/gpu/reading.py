@@ -20,6 +20,7 @@ class Reading(StrEnum):
     RECOVERY_ACTION = auto()
     ECC_MODE = auto()
     ECC_UNCORRECTED = auto()  # since the driver was loaded
+    ECC_UNCORRECTED_SRAM = auto()  # those of them that are not of rows of memory
     ECC_UNCORRECTED_SRAM_EVER = auto()
     ECC_CORRECTED = auto()
     REMAP_UNCORRECTED = auto()
@@ -64,7 +65,7 @@ class LibraryMissing(NoDriver):
 
 
 class DriverFault(RelightError):
-    """The driver is there and does not work."""
+    """The driver is there and does not work: a reload may cure it, it need not be the boards."""
 
 
 class Gpu(Protocol):

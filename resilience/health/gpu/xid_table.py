@@ -22,7 +22,8 @@ class XidTableDamaged(RelightError):
 class XidTable:
     """``hardware`` ends a board's work until it is reset or replaced; ``contained`` ended one
     program and ends the board's work when it comes again; ``recovery`` says in words what to do;
-    ``program`` is a program's fault more often than the board's."""
+    ``program`` is a program's fault more often than the board's. A number in no list is
+    ``unknown``, and warns."""
 
     version: str
     kinds: dict[int, XidKind]
