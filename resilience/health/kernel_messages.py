@@ -1,4 +1,10 @@
-"""Kernel messages: what the kernel itself complained of lately, other than GPUs."""
+"""Kernel messages: what the kernel itself complained of lately, other than GPUs.
+
+Words of the kernel's sources: arch/x86/kernel/cpu/mce/core.c and drivers/edac/mce_amd.c
+(processors), drivers/firmware/efi/cper.c and cper-x86.c (firmware's records), drivers/edac (memory;
+UE is uncorrected), drivers/pci/pcie/aer.c, fs/xfs/xfs_fsops.c, fs/btrfs, fs/ext4/super.c. A pattern
+that a process may have as its name begins with the driver's.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +21,26 @@ from .result import Outcome
 HOURS = Limit("kernel_messages", "hours", 24, "hours")
 _HOUR_S: Final = 3600.0
 _BAD: Final = re.compile(
-    r"\[Hardware Error\]: .*(?:Uncorrected|(?<!non-)(?<!Non-)fatal)|Remounting filesystem read-only"
+    r"\[Hardware Error\]:(?!.*(?:non-?fatal|Uncorrected: false)).*(?:Uncorrected|fatal)"
+    r"|^mce: Uncorrected hardware memory error"
+    r"|^EDAC \S+: (?:\d+ )?UE\b"
+    r"|(?:AER:|PCIe Bus Error:).*\bUncorrect(?:ed|able) \(Fatal\)"
+    r"|Remounting filesystem read-only"
+    r"|^BTRFS\b.* forced readonly"
+    r"|^XFS \(\S+\): (?!User).*Shutting down filesystem",
+    re.IGNORECASE,
 )
 _ODD: Final = re.compile(
     r"\[Hardware Error\]|blocked for more than \d+ seconds|soft lockup|I/O error, dev"
+    r"|(?:AER:|PCIe Bus Error:).*Uncorrect(?:ed|able)"
     r"|was evicted by|Connection to \S+ \(at .*\) was lost|Lost carrier|limited by .* PCIe",
     re.IGNORECASE,
 )
+# The boot error record table (drivers/acpi/apei/bert.c) is written out at the boot that follows, in
+# lines that begin with the mark itself; those of errors since then begin with a number or "mce:".
+_BERT: Final = "BERT: Error records from previous boot"
+_BERT_LINE: Final = "[Hardware Error]:"
+_BERT_S: Final = 30.0  # longer than it takes to write them
 _SHOWN_CHARS: Final = 160
 
 
@@ -34,16 +53,33 @@ def check_kernel_messages(candidate: Candidate) -> Finding:
 
 
 def judge_messages(lines: list[KernelLine], window_s: float) -> Finding:
-    """What the lines within the window say against the node (pure)."""
+    """What the lines within the window say against the node (pure).
+
+    What ended the boot before only warns: the node has come back from it.
+    """
     recent = [line for line in lines if line.age_s <= window_s]
-    for outcome, pattern in ((Outcome.FAIL_NODE, _BAD), (Outcome.WARN, _ODD)):
-        found = [line for line in recent if pattern.search(line.text)]
+    since_boot = _without_bert(recent)
+    for outcome, pattern, told in (
+        (Outcome.FAIL_NODE, _BAD, since_boot),
+        (Outcome.WARN, _ODD, recent),
+    ):
+        found = [line for line in told if pattern.search(line.text)]
         if found:
             newest = found[-1]
             text = f"{newest.age_s / _HOUR_S:.1f} h ago: {newest.text[:_SHOWN_CHARS]}"
             more = f", and {len(found) - 1} more" if len(found) > 1 else ""
             return Finding(outcome, text + more, float(len(found)), "messages")
     return Finding(Outcome.PASS, f"none of note in {counted(len(recent), 'line')}")
+
+
+def _without_bert(lines: list[KernelLine]) -> list[KernelLine]:
+    begun_s = [line.age_s for line in lines if line.text.startswith(_BERT)]
+    return [
+        line
+        for line in lines
+        if not line.text.startswith(_BERT_LINE)
+        or not any(0 <= begun - line.age_s <= _BERT_S for begun in begun_s)
+    ]
 
 
 CHECK = Check(

@@ -44,6 +44,35 @@ MOUNTED = "proc/self/mounts"
 ADAPTER = "sys/class/infiniband/mlx5_0/device"
 ON_LUSTRE = {MOUNTED: "a@o2ib:/fs /lustre lustre rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"}
 
+# As the kernel's sources write them.
+GRAVE = (
+    "{1}[Hardware Error]: event severity: fatal",
+    "[Hardware Error]: Uncorrected, software restartable error.",
+    "mce: Uncorrected hardware memory error in user-access at 8a398a400",
+    "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
+    "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:00:01.0",
+    "nvme 0000:34:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer",
+    "XFS (sdb1): Log I/O Error (0x2) detected at xlog_ioend_work+0x6e. Shutting down filesystem.",
+    "BTRFS info (device sda2 state EA): forced readonly",
+)
+LESSER = (
+    "{1}[Hardware Error]: event severity: non-fatal",
+    "{1}[Hardware Error]: Uncorrected (Non-Fatal)",
+    "{1}[Hardware Error]:     Uncorrected: false",
+    "igb 0000:41:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
+)
+HARMLESS = (
+    "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
+    "XFS (loop0): User initiated shutdown received. Shutting down filesystem",
+    "forced readonly[7]: segfault at 0 ip 0 sp 0 error 4",  # the name of a process
+)
+BERT = (
+    "BERT: Error records from previous boot:",
+    "[Hardware Error]: event severity: fatal",
+    "usb 1-1: new device",
+    "[Hardware Error]:     Uncorrected: true",
+)
+
 Look = Callable[..., Candidate]
 
 
@@ -92,12 +121,15 @@ def look(tmp_path: Path, run_config: RunConfig) -> Look:
             WARN,
             "2.0 h ago: ib0: Lost carrier, and 1 more",
         ),
-        (KERNEL_MESSAGES, kernel_log((1, "{1}[Hardware Error]: non-fatal")), WARN, "non"),
+        *((KERNEL_MESSAGES, kernel_log((1, text)), FAIL_NODE, text) for text in GRAVE),
+        *((KERNEL_MESSAGES, kernel_log((1, text)), WARN, text) for text in LESSER),
+        *((KERNEL_MESSAGES, kernel_log((1, text)), PASS, "none of note") for text in HARMLESS),
+        (KERNEL_MESSAGES, kernel_log(*((1, text) for text in BERT)), WARN, "Uncorrected: true"),
         (
             KERNEL_MESSAGES,
-            kernel_log((1, "{1}[Hardware Error]: fatal")),
+            kernel_log((2, BERT[0]), (1, "[Hardware Error]: System Fatal error.")),
             FAIL_NODE,
-            "1.0",
+            "System Fatal",
         ),
         (KERNEL_MESSAGES, kernel_log((25, "Remounting filesystem read-only")), PASS, "0 lines"),
         (INFINIBAND, {}, PASS, "not judged"),
@@ -147,6 +179,17 @@ def test_stuck_is_who_waits_twice_at_the_same_time(
     assert stuck.CHECK.run(candidate).outcome is outcome
 
 
+def test_a_name_that_the_kernel_has_cut_inside_a_letter(look: Look) -> None:
+    candidate = look({"proc/uptime": "9000.0 1.0\n"})
+    for pid, state in ((7, "D"), *((pid, "Z") for pid in range(8, 30))):
+        path = candidate.root / f"proc/{pid}/stat"
+        path.parent.mkdir()
+        path.write_bytes(stat("NAME", state, 5).encode().replace(b"NAME", b"modelltr\xc3"))
+    for check, part in ((stuck.CHECK, "1 process"), (ZOMBIES, "22 zombies: modelltr")):
+        finding = check.run(candidate)
+        assert (finding.outcome, part in finding.evidence) == (WARN, True), finding
+
+
 @pytest.mark.parametrize(
     ("check", "files", "counter"),
     [
@@ -179,17 +222,6 @@ def test_what_must_be_alike(look: Look) -> None:
         "proc/meminfo": f"MemTotal: {251 * 1024**2 + 77} kB\n",
         "proc/driver/nvidia/version": "570",
         "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
-def test_a_name_that_the_kernel_has_cut_inside_a_letter(look: Look) -> None:
-    candidate = look({"proc/uptime": "9000.0 1.0\n"})
-    for pid, state in ((7, "D"), *((pid, "Z") for pid in range(8, 30))):
-        path = candidate.root / f"proc/{pid}/stat"
-        path.parent.mkdir()
-        path.write_bytes(stat("NAME", state, 5).encode().replace(b"NAME", b"modelltr\xc3"))
-    for check, part in ((stuck.CHECK, "1 process"), (ZOMBIES, "22 zombies: modelltr")):
-        finding = check.run(candidate)
-        assert (finding.outcome, part in finding.evidence) == (WARN, True), finding
-
-
     }
     candidate = look(files)
     assert MACHINE.run(candidate).facts == {
