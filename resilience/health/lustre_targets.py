@@ -31,7 +31,7 @@ _LOST: Final = frozenset(
         *("REPLAY", "REPLAY_LOCKS", "REPLAY_WAIT", "RECOVER", "silent"),
     }
 )
-_STATE: Final = re.compile(r"^\s*state:\s*(\w+)", re.MULTILINE)
+_STATE: Final = re.compile(r"^[ \t]*state:[ \t]*(\w+)", re.MULTILINE)
 _CHECKED: Final = re.compile(
     r"^(?:.*error: check ')?([^\s']+-(?:osc|mdc)-[^\s':]+)(.*)$", re.MULTILINE
 )

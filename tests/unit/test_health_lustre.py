@@ -13,7 +13,7 @@ from health.roots import make_root
 from relight.resilience.config import RunConfig
 from relight.resilience.health import lustre_quota, lustre_space, lustre_targets
 from relight.resilience.health.check import Candidate
-from relight.resilience.health.lustre_quota import over_quota, quota_left_bytes
+from relight.resilience.health.lustre_quota import Quota, read_quota
 from relight.resilience.health.lustre_space import judge_targets
 from relight.resilience.health.lustre_targets import checked_servers
 from relight.resilience.health.result import Outcome
@@ -26,6 +26,11 @@ fs-MDT0000_UUID          1000000       10000      990000   1% /lustre[MDT:0]
 fs-OST0000_UUID         10000000     {used}00000     100000  {used}% /lustre[OST:0]
 fs-OST0001_UUID         10000000     5000000     5000000  50% /lustre[OST:1]
 """
+SILENT = (
+    "fs-OST0002_UUID     : inactive device",
+    "OST0001             : inactive device",
+    "filesystem-OST0002_UUID: Resource temporarily unavailable",
+)
 QUOTA = "/lustre {} {} {} - 5 10 10 -\n"
 CHECKED = """\
 fs-MDT0000-mdc-ffff8800 active.
@@ -53,7 +58,7 @@ def lfs(tmp_path: Path, run_config: RunConfig, monkeypatch: pytest.MonkeyPatch) 
     [
         (LFS_DF.format(used=94), PASS),
         (LFS_DF.format(used=95), WARN),
-        (LFS_DF.format(used=10) + "fs-OST0002_UUID : inactive device\n", WARN),
+        *((LFS_DF.format(used=10) + line + "\n", WARN) for line in SILENT),
         ("", UNKNOWN),
         ("nonsense 95% OST\n", UNKNOWN),
     ],
@@ -62,18 +67,44 @@ def test_storage_targets(said: str, outcome: Outcome) -> None:
     assert judge_targets(said, 0.95, Path("/lustre")).outcome is outcome
 
 
+def test_a_target_that_fails_hides_no_other(lfs: Lfs, tmp_path: Path) -> None:
+    (tmp_path / "said").write_text(LFS_DF.format(used=10) + SILENT[2])
+    finding = lustre_space.CHECK.run(lfs(f"cat {tmp_path}/said; exit 11"))
+    text = "filesystem-OST0002_UUID: Resource temporarily unavailable"
+    assert (finding.outcome, finding.evidence) == (WARN, text)
+
+
 @pytest.mark.parametrize(
-    ("used", "soft", "hard", "left_kib"),
-    [("99", 0, 0, None), ("99", 0, 100, 1), ("99", 100, 0, 1), ("[99]", 50, 100, 1)],
+    ("words", "quota"),
+    [
+        ("99 0 0 - 5 10 10 -", Quota(False, None, None)),
+        ("99 0 100 - 5 10 10 -", Quota(False, None, 1024)),
+        ("99 100 0 - 5 10 10 -", Quota(False, None, None)),
+        ("[99] 50 100 - 5 10 10 -", Quota(False, None, 1024)),
+        ("101* 50 100 - 5 10 10 -", Quota(True, None, 0)),
+        ("60* 50 100 none 5 10 10 -", Quota(True, None, 40 * 1024)),
+        ("60* 50 100 6d23h59m58s 5 10 10 -", Quota(False, "6d23h59m58s", 40 * 1024)),
+        ("60* 50 0 6d 5 10 10 -", Quota(False, "6d", None)),
+        ("6 50 100 - 10* 10 10 -", Quota(True, None, 94 * 1024)),
+        ("6 50 100 - 11* 10 20 3d", Quota(False, "3d", 94 * 1024)),
+    ],
 )
-def test_what_a_quota_leaves(used: str, soft: int, hard: int, left_kib: int | None) -> None:
-    said = QUOTA.format(used, soft, hard)
-    assert over_quota(said) is None
-    assert quota_left_bytes(said) == (None if left_kib is None else left_kib * 1024)
+def test_what_a_quota_leaves(words: str, quota: Quota) -> None:
+    assert read_quota(f"/lustre {words}\n") == quota
 
 
-def test_quota_over_its_limit() -> None:
-    assert over_quota(QUOTA.format("101*", 100, 100)) == "/lustre 101* 100 100 - 5 10 10 -"
+def test_the_group_of_a_setgid_directory(
+    lfs: Lfs, run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = run_config.checkpoint.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    gid = directory.stat().st_gid
+    monkeypatch.setattr(os, "getgid", lambda: gid + 1)
+    none, full = QUOTA.format(5, 0, 0).strip(), QUOTA.format("101*", 100, 100).strip()
+    candidate = lfs(f"case $3$4 in -g{gid}) echo '{full}' ;; *) echo '{none}' ;; esac")
+    for mode, outcome in ((0o755, PASS), (0o2755, FAIL_JOB)):
+        directory.chmod(mode)
+        assert lustre_quota.CHECK.run(candidate).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -83,6 +114,7 @@ def test_quota_over_its_limit() -> None:
         ("-u", QUOTA.format("101*", 100, 100), FAIL_JOB, "your quota"),
         ("-g", QUOTA.format("101*", 100, 100), FAIL_JOB, "your group's quota"),
         ("-p", QUOTA.format("101*", 100, 100), FAIL_JOB, "the directory's project's quota"),
+        ("-g", QUOTA.format("101*", 100, 2**20).replace("- 5", "6d 5"), WARN, "for 6d more"),
         ("-p", QUOTA.format(1024, 0, 2048), FAIL_JOB, "leaves 1 MiB, 64 MiB asked"),
         ("-p", QUOTA.format(1024, 0, 1024**2), PASS, "1023 MiB left"),
     ],
@@ -114,6 +146,15 @@ def test_what_lfs_check_says() -> None:
     states = {"fs-MDT0000": "active", "fs-OST0000": "active", "fs-OST0001": "silent"}
     assert checked_servers(CHECKED) == states
     assert checked_servers("nonsense") == {}
+
+
+def test_an_import_of_blank_lines_is_read_in_time(lfs: Lfs) -> None:
+    candidate = lfs("exit 1")
+    name = "sys/fs/lustre/osc/fs-OST0001-osc-ffff8800/import"
+    make_root(candidate.root, {name: "\n" * 60_000 + "    state: FULL\n"})
+    begun = time.process_time()
+    assert lustre_targets.CHECK.run(candidate).outcome is PASS
+    assert time.process_time() - begun < 2.0
 
 
 def test_lfs_is_asked_where_the_kernel_shows_nothing(
