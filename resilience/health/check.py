@@ -98,3 +98,4 @@ class Check:
     needs: tuple[str, ...] = ()  # paths below the root
     repeated: bool = False  # while ranks run: it is cheap, and takes nothing from them
     of_median: float | None = None  # a value below this share of the nodes' median is a fault
+    behind: Outcome = Outcome.FAIL_NODE  # what such a value means

@@ -154,7 +154,7 @@ def _behind_median(
         for node, rate in rates.items():
             if rate < test.of_median * usual:
                 text = f"{rate:.3g}, {rate / usual:.0%} of the nodes' median"
-                yield node, _result(test.name, Outcome.FAIL_NODE, text, Fault.SLOW)
+                yield node, _result(test.name, test.behind, text, Fault.SLOW)
 
 
 def _result(check: str, outcome: Outcome, text: str, fault: Fault) -> CheckResult:

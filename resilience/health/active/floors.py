@@ -29,8 +29,9 @@ class DataSheet:
 
 _PCIE4, _PCIE5 = 31.5, 63.0  # 16 lanes
 
-# By the beginning of the name that the driver gives; the longest that fits counts.
-# NVIDIA's data sheets of A100 (2021), H100 (2023), H200 (2024), L40S (2023), HGX B200 (2024).
+# By the whole name that the driver gives: what begins alike may be another board, or a part of one
+# (MIG). NVIDIA's data sheets of A100 (2021), H100 and H100 NVL (2023), H200 and H200 NVL (2024),
+# L40S (2023), HGX B200 (2024). Bridges of NVL boards join two or four: eight are not all linked.
 DATA_SHEETS: Final[Mapping[str, DataSheet]] = {
     "NVIDIA A100-SXM4-40GB": DataSheet(312, 1555, _PCIE4, 300),
     "NVIDIA A100-SXM4-80GB": DataSheet(312, 2039, _PCIE4, 300),
@@ -38,7 +39,9 @@ DATA_SHEETS: Final[Mapping[str, DataSheet]] = {
     "NVIDIA A100 80GB PCIe": DataSheet(312, 1935, _PCIE4),
     "NVIDIA H100 80GB HBM3": DataSheet(989, 3350, _PCIE5, 450),
     "NVIDIA H100 PCIe": DataSheet(756, 2000, _PCIE5),
+    "NVIDIA H100 NVL": DataSheet(835, 3900, _PCIE5),
     "NVIDIA H200": DataSheet(989, 4800, _PCIE5, 450),
+    "NVIDIA H200 NVL": DataSheet(835, 4800, _PCIE5),
     "NVIDIA L40S": DataSheet(362, 864, _PCIE4),
     "NVIDIA B200": DataSheet(2250, 7700, _PCIE5, 900),
 }
@@ -58,11 +61,9 @@ WHOLE: Final = "8"  # with fewer boards not all links of a board lead to the oth
 
 def floor(test: str, facts: Mapping[str, str]) -> float | None:
     """The least rate of a test on a node with these facts; None where none is published."""
-    model = facts.get(MODEL, "")
-    names = [name for name in DATA_SHEETS if model.startswith(name)]
-    if not names or test not in SHARES or "MIG" in model:
+    sheet = DATA_SHEETS.get(facts.get(MODEL, ""))
+    if sheet is None or test not in SHARES:
         return None
-    sheet = DATA_SHEETS[max(names, key=len)]
     links = sheet.link_gb_s if facts.get(BOARDS) == WHOLE else None
     peaks = {
         "gpu_product": sheet.product_tflop_s,

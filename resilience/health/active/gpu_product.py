@@ -7,6 +7,7 @@ bf16 follows, so that every board must give the same bits in whatever order it a
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -32,14 +33,22 @@ def try_product(boards: Sequence[torch.device]) -> Finding:
         total, rate = product_on(board, SIZE, ROUNDS)
         sums.append(total)
         rates.append(rate)
-    odd = [str(index) for index, total in enumerate(sums) if total != max(sums, key=sums.count)]
-    if odd:
-        text = f"GPU {', '.join(odd)} multiplies to other bits than the rest"
-        return Finding(Outcome.FAIL_NODE, text, fault=Fault.HARDWARE)
+    if len(set(sums)) > 1:
+        return Finding(Outcome.FAIL_NODE, _difference(sums), fault=Fault.HARDWARE)
     slowest = min(rates)
     text = f"GPU {rates.index(slowest)} is the slowest of {len(rates)}: {slowest:.0f} TFLOP/s"
     facts = {PRODUCT: str(sums[0]), **about(boards)}
     return Finding(Outcome.PASS, text, slowest, "TFLOP/s", facts=facts)
+
+
+def _difference(sums: Sequence[int]) -> str:
+    """Who differs from most; where no majority agrees, nobody can say who is wrong."""
+    usual, agreed = Counter(sums).most_common(1)[0]
+    if agreed * 2 <= len(sums):
+        boards = ", ".join(map(str, range(len(sums))))
+        return f"GPU {boards} multiply to different bits, and most agree on none"
+    odd = ", ".join(str(index) for index, total in enumerate(sums) if total != usual)
+    return f"GPU {odd} multiplies to other bits than the rest"
 
 
 def product_on(device: torch.device, size: int = SIZE, rounds: int = ROUNDS) -> tuple[int, float]:

@@ -22,11 +22,11 @@ def check_scratch_rate(candidate: Candidate) -> Finding:
 
 CHECK = Check(
     name="scratch_rate",
-    reads="a write of 64 MiB with fsync in TMPDIR or /tmp, read back",
+    reads="three writes of 64 MiB with fsync in TMPDIR or /tmp, read back",
     threshold="the same bytes; written at 0.3 of the nodes' median rate or more",
     worst=Outcome.FAIL_NODE,
     fault=Fault.SLOW,
-    typical_s=1.0,
+    typical_s=3.0,
     timeout_s=30.0,
     run=check_scratch_rate,
     of_median=0.3,
