@@ -95,7 +95,13 @@ def _read(fd: int) -> Answer | None:
         if jobs is not None:
             jobs = [QueuedJob(str(i), JobState(s), str(r), t, str(c)) for i, s, r, t, c in jobs]
         return Answer(float(raw["asked"]), jobs)
-    except (ValueError, KeyError, TypeError):  # new, torn, or of another version
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):  # torn, or foreign
         return None
 
 

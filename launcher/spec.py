@@ -304,6 +304,12 @@ class JobSpec(_Section):
                 "between two file systems: leave one of the two out"
             )
             raise NamedFaults([fault])
+        archive, directory = self.checkpoint.archive, self.checkpoint.directory
+        if archive is not None and directory is not None and archive.url == f"file://{directory}":
+            fault = (
+                "checkpoint.archive.url: that is checkpoint.directory; it has to be another place"
+            )
+            raise NamedFaults([fault])
         limit_s, lead_s = self.resources.least_time_s, self.checkpoint.lead
         if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:
             fault = (

@@ -47,6 +47,7 @@ def prune(
     )
     deleted = tuple(step for step in to_delete(valid, newest, keep) if step != sound)
     for step in deleted:
+        check_holding(directory, epoch)  # it takes its time, and somebody may go on meanwhile
         _delete_step(directory, step)
     if newest is None:
         return Pruned((), ())
@@ -59,6 +60,7 @@ def prune(
         for path in _leftovers(directory, one, live if one.step >= written else None)
     ]
     for path in leftovers:
+        check_holding(directory, epoch)
         _remove(path)
         with suppress(OSError):  # other incarnations may still be in there
             path.parent.rmdir()

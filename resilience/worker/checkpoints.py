@@ -129,6 +129,9 @@ class SupervisedCheckpoints:
             raise SystemExit(EXIT_FAILED) from error
 
     def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
+        if last and self._tier is not None:
+            self.saving.settle()
+            self._line.copied.wait()  # or it would overtake the copy of the one before
         target = Target(
             self._directory,
             step,

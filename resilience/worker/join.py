@@ -346,7 +346,7 @@ class Run:
     def _tell_of_failure(self) -> None:
         """The agent must know: at its exit a program may wait for ranks that still work."""
         if self._line is not None:  # others may hang in a collective meanwhile
-            self._line.copied.set()
+            self._line.hurry()
         if self._checkpoints is not None:  # what has begun well is brought to its end first
             self._checkpoints.saving.settle()
         self._send({"type": "failed"})

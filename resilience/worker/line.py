@@ -23,6 +23,8 @@ class Line:
         copied: there is no copy from the node's tier that a save has to wait for.
     """
 
+    _hurried = False
+
     def __init__(self, address: str) -> None:
         self.lost = False
         self.copied = threading.Event()
@@ -66,6 +68,16 @@ class Line:
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [decode(line) for line in lines]
+
+    def owe_copy(self) -> None:
+        """A save is in the node's tier yet: the next one waits until the agent has copied it."""
+        if not self.lost and not self._hurried:
+            self.copied.clear()
+
+    def hurry(self) -> None:
+        """From now on no save waits for a copy: the process has to end, or its agent is gone."""
+        self._hurried = True
+        self.copied.set()
 
     def _give_up(self) -> None:
         self.lost = True

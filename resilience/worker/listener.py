@@ -53,7 +53,7 @@ class Listener(threading.Thread):
                 self._turn()
         finally:
             # Nobody will end a hold any more: the main thread must not wait for ever.
-            self._line.copied.set()
+            self._line.hurry()
             with self._changed:
                 self._boundary.release_all()
                 self._changed.notify_all()
@@ -85,7 +85,7 @@ class Listener(threading.Thread):
                     self._changed.notify_all()
             case "save_at" | "stop_at":
                 if message["type"] == "stop_at":  # there is no time to wait for a slow disk
-                    self._line.copied.set()
+                    self._line.hurry()
                 self._order(message)
             case "record":
                 write_record(self._rank)

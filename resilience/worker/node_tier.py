@@ -55,9 +55,7 @@ class NodeTier:
         except (SaveFailed, OSError) as error:
             self.tell_once("failed", str(error))
             return None
-        self._line.copied.clear()
-        if self._line.lost:  # nobody is there to say so any more
-            self._line.copied.set()
+        self._line.owe_copy()
         return self.holds
 
     def _write(self, write: Callable[[Path], Receipt]) -> Receipt:

@@ -301,7 +301,7 @@ def test_a_hang_is_seen_shown_and_got_over(home: Path, spec: Path, tmp_path: Pat
     second = run.folder / "attempts" / f"local-{run.folder.name[2:]}.0" / "logs" / "2"
     assert all(DIGEST in log.read_text() for log in second.iterdir())
     assert "hang: no step in" in run.relight("history", run.folder.name)
-    assert "ranks 1 are behind" in run.relight("history", run.folder.name)
+    assert "rank 1 is behind" in run.relight("history", run.folder.name)
     hung = (second.parent / "1" / "1.log").read_text()
     assert "in wait" in hung, "its stack is in its log"
 

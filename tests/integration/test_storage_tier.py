@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import pytest
 
+from relight.resilience.worker.environment import TierPlace
+from relight.resilience.worker.line import Line
+from relight.resilience.worker.node_tier import NodeTier
 from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.commit import claim_epoch, commit, commit_complete
 from relight.storage.drain import drain
@@ -185,14 +190,24 @@ def test_nothing_goes_that_only_looks_like_a_tier(tmp_path: Path) -> None:
 
 
 def test_ranks_of_a_node_clear_away_at_once(node: Node) -> None:
-    """Each removes what is its own, folders too, while the others look."""
+    """Each removes what is its own, folders too, while the others look and write."""
+    line = Line.__new__(Line)
+    line.lost, line.copied = True, threading.Event()  # nobody copies, so nobody waits
+    line.copied.set()
+    told: list[str] = []
 
     def one(rank: int) -> None:
+        tier = NodeTier(TierPlace(node.tier, 10**6), rank, line, told.append)
         for step in range(1, 60):
-            receipt = save_shard(node.tier, step, ONE, rank, 4, {"w": VALUES[:10]})
-            assert room_bytes(node.tier, rank, 10**6) > 0
+            write = partial(_write, step, rank)
+            receipt = tier.save(1000, write)
+            assert receipt is not None, told
             drop_older(node.tier, receipt)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(4)))
-    assert node.steps() == ["58", "59"]
+    assert (node.steps(), told) == (["58", "59"], [])
+
+
+def _write(step: int, rank: int, folder: Path) -> Receipt:
+    return save_shard(folder, step, ONE, rank, 4, {"w": VALUES[:10]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -34,8 +33,10 @@ class Rank:
         self.words: list[Message] = []
         self.directory.mkdir()
         self.epoch = claim_epoch(self.directory, ONE)
-        self.lost = False
-        self.copied = threading.Event()
+        self.line = Line.__new__(Line)  # without an agent to connect to
+        self.line.lost = False
+        self.line.copied = self.copied = threading.Event()
+        self.line.send = self.send  # type: ignore[method-assign]
         self.copied.set()
 
     def send(self, message: Message) -> None:
@@ -52,7 +53,7 @@ class Rank:
             "RELIGHT_RESTORE": restore,
         }
         environment = read_environment(environ, self.directory, None)
-        return SupervisedCheckpoints(self.directory, environment, World(), cast(Line, self))
+        return SupervisedCheckpoints(self.directory, environment, World(), self.line)
 
     def committed(self, step: int) -> str:
         assert self.start().save(step, {"w": VALUES}, Notes())
@@ -72,6 +73,7 @@ def rank(tmp_path: Path) -> Rank:
 def test_saves_go_to_the_tier_but_for_the_last_one(rank: Rank) -> None:
     checkpoints = rank.start()
     assert checkpoints.save(1, {"w": VALUES}, Notes())
+    rank.copied.set()
     assert checkpoints.save(2, {"w": VALUES}, Notes(), last=True)
     near, last = rank.words
     assert (near["tier"], near["directory"]) == (str(rank.tier), str(rank.directory))
@@ -107,9 +109,37 @@ def test_a_save_waits_for_the_copy_of_the_one_before(rank: Rank) -> None:
     assert [word["step"] for word in rank.words] == [1, 2]
 
 
+def test_nothing_is_waited_for_once_the_run_has_to_stop(rank: Rank) -> None:
+    """Neither by the save that waits, nor by those after it: the last one least of all."""
+    checkpoints = rank.start()
+    assert checkpoints.save(1, {"w": VALUES}, Notes())
+    second = threading.Thread(target=checkpoints.save, args=(2, {"w": VALUES}, Notes()))
+    second.start()
+    rank.line.hurry()
+    second.join()
+    assert checkpoints.save(3, {"w": VALUES}, Notes())
+    assert checkpoints.save(4, {"w": VALUES}, Notes(), last=True)
+    assert [word["step"] for word in rank.words if "step" in word] == [1, 2, 3]
+    assert shard_path(rank.directory, 4, ONE, 0).exists()
+
+
+def test_the_last_save_does_not_overtake_the_one_before(rank: Rank) -> None:
+    checkpoints = rank.start()
+    assert checkpoints.save(1, {"w": VALUES}, Notes())
+    last = threading.Thread(
+        target=checkpoints.save, args=(2, {"w": VALUES}, Notes()), kwargs={"last": True}
+    )
+    last.start()
+    last.join(0.2)
+    assert last.is_alive()
+    rank.copied.set()
+    last.join()
+    assert shard_path(rank.directory, 2, ONE, 0).exists()
+
+
 def test_without_an_agent_nothing_is_waited_for(rank: Rank) -> None:
     checkpoints = rank.start()
-    rank.lost = True
+    rank.line.lost = True
     for step in (1, 2, 3):
         assert checkpoints.save(step, {"w": VALUES}, Notes())
     assert shard_path(rank.tier, 3, ONE, 0).exists()

@@ -106,6 +106,11 @@ env: {HF_TOKEN: x}
         ("command: a\nnotify: {webhook: hooks.org}", 2, "no address"),
         ("command: a\nnotify: {webhook: 'http://'}", 2, "no address"),
         ("command: a\ncheckpoint: {archive: {url: /data}}", 2, "write for example s3://"),
+        (
+            "command: a\ncheckpoint: {directory: /d, archive: {url: 'file:///d'}}",
+            2,
+            "that is checkpoint.directory",
+        ),
         ("command: a\nresources: {time: 1h, time_min: 2h}", 2, "as long or longer"),
         ("command: a\ncontainer: {}", 2, "container.image is missing"),
         ("command: a\ncontainer: {image: x, mounts: ['/a,/b']}", 2, "no mount"),
