@@ -1,13 +1,15 @@
 """The program that looks at one node while ranks run on it, again and again, unnoticed.
 
 ``python -m relight.resilience.health.watch RUN_DIR OUT_DIR EVERY_S``, once on each node; with 0 it
-looks once. It runs at the lowest priority, one check after another. Silence is health: the report
-``OUT_DIR/<node>.json`` is written when an answer has changed, and else the disk hears nothing.
+looks once, when the ranks have ended. It runs at the lowest priority, one check after another.
+Silence is health: the report ``OUT_DIR/<node>.json`` is written when an answer has changed, and
+else the disk hears nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import signal
 import sys
@@ -30,6 +32,9 @@ from .trends import THROTTLED_LOOKS
 LOWEST: Final = 19
 BUDGET_S: Final = 60.0  # for one look; most of it is waiting for ranks to leave some time
 AGAIN_S: Final = 5.0  # a link that was down for a second is no reason to leave a node
+LAST_BUDGET_S: Final = 20.0  # when no rank runs any more: then all checks are made at once
+LAST_LOOK_S: Final = 2 * LAST_BUDGET_S + AGAIN_S  # with a second look at what was found
+_log: Final = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> str | None:
@@ -40,7 +45,10 @@ def main(arguments: Sequence[str]) -> str | None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         candidate = Candidate(node_name(), read_config(Path(run_dir)), 0.0)
-        watch(candidate, Path(out_dir), float(every))
+        if float(every) == 0:
+            write_report(Path(out_dir), look(candidate, last=True))
+        else:
+            watch(candidate, Path(out_dir), float(every))
     except (RelightError, OSError) as error:
         return f"watch: {error}"
     return None
@@ -51,29 +59,33 @@ def watch(candidate: Candidate, out_dir: Path, every_s: float) -> None:
     said: tuple[object, ...] = ()
     told, throttled = None, 0
     while told is None:
-        report, throttled = _with_throttling(
-            look(candidate, min(AGAIN_S, every_s or AGAIN_S)), throttled
-        )
-        say = (*((result.check, result.outcome) for result in report.results), report.counts)
-        if say != said:
-            write_report(out_dir, report)
-            said = say
-        if every_s == 0:
-            return
+        try:
+            report = look(candidate, min(AGAIN_S, every_s))
+            report, throttled = _with_throttling(report, throttled)
+            say = (*((result.check, result.outcome) for result in report.results), report.counts)
+            if say != said:
+                write_report(out_dir, report)
+                said = say
+        except OSError as error:  # the disk comes back, or processes are to be had again
+            _log.warning("nothing could be told by this look: %s", error)
         told = signal.sigtimedwait({signal.SIGTERM}, every_s)
 
 
-def look(candidate: Candidate, again_s: float = AGAIN_S) -> NodeReport:
-    """One look, within its budget; a fault counts when it is there ``again_s`` later too."""
-    started, end = time.time(), time.monotonic() + BUDGET_S
+def look(candidate: Candidate, again_s: float = AGAIN_S, *, last: bool = False) -> NodeReport:
+    """One look; a fault counts when it is there ``again_s`` later too.
+
+    The ``last`` one disturbs no ranks: all checks are made at once, in ``LAST_LOOK_S`` at most.
+    """
+    started = time.time()
+    ask = _at_once if last else _in_turn
     wanted = [check for check in wanted_checks(candidate.config.health) if check.repeated]
     checks = possible(wanted, candidate)
-    results = _in_turn(checks, candidate, end)
+    results = ask(checks, candidate)
     faults = {result.check for result in results if result.outcome is Outcome.FAIL_NODE}
     if faults:
         time.sleep(again_s)
         once_more = [check for check in checks if check.name in faults]
-        second = {result.check: result for result in _in_turn(once_more, candidate, end)}
+        second = {result.check: result for result in ask(once_more, candidate)}
         results = [second.get(result.check, result) for result in results]
     return NodeReport(
         node=candidate.node,
@@ -95,8 +107,13 @@ def _with_throttling(report: NodeReport, before: int) -> tuple[NodeReport, int]:
     return dataclasses.replace(report, results=tuple(results)), now
 
 
-def _in_turn(checks: Sequence[Check], candidate: Candidate, end: float) -> list[CheckResult]:
+def _at_once(checks: Sequence[Check], candidate: Candidate) -> list[CheckResult]:
+    return list(run_checks(checks, candidate, LAST_BUDGET_S))
+
+
+def _in_turn(checks: Sequence[Check], candidate: Candidate) -> list[CheckResult]:
     """Not all at once: ranks would feel that."""
+    end = time.monotonic() + BUDGET_S
     results: list[CheckResult] = []
     for check in checks:
         results += run_checks((check,), candidate, max(end - time.monotonic(), 0.0))

@@ -18,13 +18,15 @@ from ..health.preflight import ACTIVE_BUDGET_S, ACTIVE_NODES
 from ..health.requalify import nodes_to_test, record_releases
 from ..health.result import NodeReport
 from ..health.running import judge_running
-from ..health.verdict import is_shared, judge, unclear_nodes
+from ..health.verdict import Judgement, is_shared, judge, unclear_nodes
+from ..health.watch import LAST_LOOK_S
 from ..run_folder import RunFolder
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
 
 _log: Final = logging.getLogger(__name__)
-LAST_LOOK_S: Final = 20.0
+OUTAGE_S: Final = 900.0  # for the disk of the run folder to come back
+OUTAGE_PAUSE_S: Final = 10.0
 PROBE_LIMIT_S: Final = 12.0
 PROBE_TRIES: Final = 10
 PROBE_PAUSE_S: Final = 10.0
@@ -40,8 +42,31 @@ async def run_preflight(
 ) -> PreflightFinished:
     """Run the checks on all nodes at once, and once more on the few that were unclear.
 
-    A node without a report is unclear, not bad.
+    A node without a report is unclear, not bad. A run folder that cannot be used is waited for.
     """
+    give_up = time.monotonic() + OUTAGE_S
+    while True:
+        try:
+            judgement = await _judged(config, cluster, allocation, nodes)
+            break
+        except OSError as error:
+            why = f"no node can be asked: {error}"
+            if time.monotonic() >= give_up:
+                return PreflightFinished(bad={}, job_fault=why)
+            _log.warning("%s; it is tried again", why)
+            await asyncio.sleep(OUTAGE_PAUSE_S)
+    return PreflightFinished(
+        bad=dict(judgement.bad),
+        job_fault=judgement.job_fault,
+        warnings=judgement.warnings,
+        silent=judgement.silent,
+        outage=judgement.outage,
+    )
+
+
+async def _judged(
+    config: RunConfig, cluster: Cluster, allocation: Allocation, nodes: tuple[str, ...]
+) -> Judgement:
     out_dir = RunFolder(config.run_dir).preflight(allocation.attempt)
     tested = await asyncio.to_thread(nodes_to_test, config, nodes)
     reports = await _examine(config, cluster, nodes, tested, out_dir, nodes)
@@ -54,14 +79,7 @@ async def run_preflight(
     one_machine = len(nodes) > 1 and len({*map(cluster.node_address, nodes)}) == 1
     compared = reports if one_machine else compare(reports)
     await asyncio.to_thread(record_releases, config.run_id, compared)
-    judgement = judge(compared, config.health.on_unknown)
-    return PreflightFinished(
-        bad=dict(judgement.bad),
-        job_fault=judgement.job_fault,
-        warnings=judgement.warnings,
-        silent=judgement.silent,
-        outage=judgement.outage,
-    )
+    return judge(compared, config.health.on_unknown)
 
 
 async def put_to_work(
@@ -69,7 +87,11 @@ async def put_to_work(
 ) -> NodesProbed:
     """All checks and active tests on suspects; a node that cannot be tested has not failed."""
     out_dir = RunFolder(config.run_dir).attempt(allocation.attempt) / "tests"
-    reports = compare(await _examine(config, cluster, nodes, nodes, out_dir, nodes))
+    try:
+        reports = compare(await _examine(config, cluster, nodes, nodes, out_dir, nodes))
+    except OSError as error:
+        _log.warning("%s: not put to work: %s", ", ".join(nodes), error)
+        return NodesProbed(answered=nodes, silent={})
     failed = dict(judge(reports, "warn").bad)
     answered = tuple(node for node in nodes if node not in failed)
     return NodesProbed(answered=answered, silent={}, failed=failed)
@@ -82,7 +104,7 @@ async def last_look(
     out_dir = RunFolder(config.run_dir).watch(allocation.attempt)
     program = ("relight.resilience.health.watch", str(config.run_dir), str(out_dir), "0")
     known = await asyncio.to_thread(stamps, out_dir, nodes)
-    await _step(cluster, "last-look", nodes, program, {}, out_dir, LAST_LOOK_S)
+    await _step(cluster, "last-look", nodes, program, {}, out_dir, LAST_LOOK_S + _LAUNCH_S)
     judgement = judge_running(await asyncio.to_thread(read_reports, out_dir, nodes, known))
     return NodesExamined(bad=dict(judgement.bad), warnings=judgement.warnings)
 

@@ -19,7 +19,7 @@ from ..decide.actions import ExcludeNode, Finish, Outcome
 from ..decide.degrade import DEGRADED
 from ..decide.events import Event, NodeDegraded, NodesWatched, RanksStraggled
 from ..decide.state import Exclusion, State
-from ..health.collect import read_reports
+from ..health.collect import Stamp, read_reports, stamps
 from ..health.exclusion import record_exclusion, record_slow_steps, record_trends
 from ..health.result import NodeReport
 from ..health.running import judge_running
@@ -31,6 +31,7 @@ from .nodes import last_look
 
 _log: Final = logging.getLogger(__name__)
 POLL_S: Final = 5.0  # for a look at the folder's date
+_TICK_S: Final = 2.0  # of the coarsest clock of a disk
 
 
 def looks_back(order: Finish, state: State, every_s: float, elapsed_s: float) -> bool:
@@ -77,8 +78,10 @@ class Watch:
         self._can_save = can_save
         self._process: asyncio.subprocess.Process | None = None
         self._started = 0.0
-        self._read_at_ns = -1
-        self._stamps_ns: dict[str, int] = {}
+        self._date_ns = -1
+        self._dated_at = 0.0  # when this date was first seen, by the monotonic clock
+        self._read_at = 0.0
+        self._stamps: dict[str, Stamp] = {}
         self._reports: dict[str, NodeReport | None] = dict.fromkeys(self._nodes)
         self._bad: dict[str, str] = {}
         self._accused: dict[str, tuple[int, bool]] = {}
@@ -162,23 +165,27 @@ class Watch:
         return {one.node: Sample(one.started, one.counts) for one in reports if one is not None}
 
     def _new_reports(self) -> dict[str, NodeReport | None] | None:
-        """All reports, when one has come: a file that is renamed changes its folder's date."""
-        date_ns = self._out_dir.stat().st_mtime_ns
-        if date_ns == self._read_at_ns:
-            return None
-        self._read_at_ns = date_ns
-        changed = [node for node in self._nodes if self._is_new(node)]
-        self._reports |= read_reports(self._out_dir, changed)
-        return self._reports
+        """All reports, when one has come: a file that is renamed changes its folder's date.
 
-    def _is_new(self, node: str) -> bool:
-        """Of a thousand nodes mostly one has something to say."""
-        try:
-            stamp_ns = (self._out_dir / f"{node}.json").stat().st_mtime_ns
-        except FileNotFoundError:
-            return False
-        known_ns, self._stamps_ns[node] = self._stamps_ns.get(node), stamp_ns
-        return stamp_ns != known_ns
+        One that comes within the same tick of the disk's clock does not, so that reports are looked
+        for until the date is older than that.
+        """
+        date_ns, now = self._out_dir.stat().st_mtime_ns, time.monotonic()
+        if date_ns != self._date_ns:
+            self._date_ns, self._dated_at = date_ns, now
+        elif self._read_at > self._dated_at + _TICK_S:
+            return None
+        known = self._stamps
+        found = stamps(self._out_dir, self._nodes)
+        # Of a thousand nodes mostly one has something to say.
+        changed = [node for node in found if found[node] != known.get(node)]
+        told = read_reports(self._out_dir, changed)
+        heard = {node: report for node, report in told.items() if report is not None}
+        self._stamps = known | {node: found[node] for node in heard}
+        self._reports |= heard
+        if len(heard) == len(changed):  # else they are looked for again
+            self._read_at = now
+        return self._reports if heard else None
 
     def _judge(self, reports: dict[str, NodeReport | None]) -> None:
         judgement = judge_running(reports)

@@ -94,6 +94,47 @@ def test_it_tells_what_changes_and_ends_when_told(
     assert process.wait(LIMIT_S) == 0
 
 
+def test_the_last_look_asks_all_at_once(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def waits(_candidate: Candidate) -> Finding:
+        return Finding(Outcome.PASS, pipe.read_text())
+
+    def releases(_candidate: Candidate) -> Finding:
+        pipe.write_text("released")
+        return Finding(Outcome.PASS, "")
+
+    first = dataclasses.replace(scripted([]), name="first", run=waits)
+    second = dataclasses.replace(scripted([]), name="second", run=releases)
+    monkeypatch.setattr(watching, "wanted_checks", lambda _health: (first, second))
+    report = look(Candidate("n1", run_config, 0.0), 0.0, last=True)
+    assert [result.evidence for result in report.results] == ["released", ""]
+
+
+def test_a_disk_that_is_away_ends_no_watch(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch, out_dir: Path
+) -> None:
+    waits = iter([None, None, object()])
+    check = scripted([Outcome.FAIL_NODE])
+    monkeypatch.setattr(watching, "AGAIN_S", 0.0)
+    monkeypatch.setattr(watching, "wanted_checks", lambda _health: (check,))
+
+    def wait(*_: object) -> object:
+        if out_dir.is_file():
+            out_dir.unlink()
+        return next(waits)
+
+    monkeypatch.setattr(signal, "sigtimedwait", wait)
+    out_dir.write_text("a file where the folder should be")
+    watching.watch(Candidate("n1", run_config, 0.0), out_dir, 1.0)
+    report = read_reports(out_dir, ["n1"])["n1"]
+    assert report is not None
+    assert report.results[0].outcome is Outcome.FAIL_NODE
+
+
 def scripted(answers: list[Outcome]) -> Check:
     def run(_candidate: Candidate) -> Finding:
         return Finding(answers[0], "as the test wants")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.events import NodesProbed
+from relight.resilience.health.collect import stamps
 from relight.resilience.health.disk import AWAY_UNIT
 from relight.resilience.health.gpu.present import GIVEN
 from relight.resilience.health.preflight import ACTIVE_NODES, write_report
@@ -129,6 +131,33 @@ def test_a_file_system_that_is_away_on_all_nodes_excludes_none(run_config: RunCo
     event = asyncio.run(asking.run_preflight(run_config, cast(Cluster, cluster), ALLOCATION, NODES))
     assert (event.bad, event.job_fault) == ({}, None)
     assert event.outage == "disk: seen (n1, n2, n3, n4, n5)"
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_run_folder_that_cannot_be_used_is_waited_for(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    monkeypatch.setattr(asking, "OUTAGE_PAUSE_S", 0.0)
+    monkeypatch.setattr(asking, "OUTAGE_S", 0.0 if stays else 900.0)
+    out_dir = RunFolder(run_config.run_dir).preflight("7.0")
+    out_dir.parent.mkdir(parents=True)
+    out_dir.write_text("in the way")
+
+    def away(_folder: Path, _nodes: object) -> dict[str, tuple[int, int]]:
+        if not stays:
+            out_dir.unlink(missing_ok=True)
+            monkeypatch.setattr(asking, "stamps", stamps)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(asking, "stamps", away)
+    cluster = Nodes(out_dir, lambda *_: Outcome.PASS)
+    event = asyncio.run(asking.run_preflight(run_config, cast(Cluster, cluster), ALLOCATION, NODES))
+    told = "no node can be asked: [Errno 116] Stale file handle"
+    assert (event.bad, event.job_fault) == ({}, told if stays else None)
+    assert len(cluster.steps) == (0 if stays else 1)
+    monkeypatch.setattr(asking, "stamps", away)
+    tried = asyncio.run(asking.put_to_work(run_config, cast(Cluster, cluster), ALLOCATION, ("n2",)))
+    assert (tried.answered, dict(tried.failed)) == (("n2",), {})
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,18 @@ def test_a_bad_node_is_named_again_when_it_can_be_saved(watched: Watched) -> Non
     assert (step.nodes, step.tasks_per_node, step.argv[-1]) == (NODES, 1, "0.05")
 
 
+def test_a_report_in_the_same_tick_of_the_disks_clock_is_seen(watched: Watched) -> None:
+    watched.report("n1", Answer.FAIL_NODE)
+
+    def another() -> None:
+        date = watched.out_dir.stat()
+        watched.report("n2", Answer.WARN)
+        os.utime(watched.out_dir, ns=(date.st_atime_ns, date.st_mtime_ns))
+
+    watched.until(lambda: len(watched.said) == 1, another)
+    assert watched.said[1:] == [NodesWatched(warnings=("infiniband: seen (n2)",))]
+
+
 def test_a_link_that_goes_down_again_and_again_is_kept(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
