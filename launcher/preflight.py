@@ -15,7 +15,7 @@ from typing import Final
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
 from relight.resilience.health.check import Candidate
-from relight.resilience.health.collect import read_reports
+from relight.resilience.health.collect import arrived, read_reports
 from relight.resilience.health.compare import compare
 from relight.resilience.health.pairs import Localisation, localise
 from relight.resilience.health.preflight import (
@@ -32,7 +32,7 @@ from .clusters.local_front import allocation_of
 from .clusters.slurm import commands
 from .clusters.slurm.client import SlurmClient
 from .layers import Layer, merged
-from .pairs import PairSteps
+from .pairs import PairSteps, end_all
 from .plan import plan
 from .presence import read_facts
 from .queue import Queue
@@ -77,7 +77,9 @@ class Examination:
         over = False
         while missing and not over:
             over = self.process.poll() is not None or time.monotonic() > deadline
-            for node, report in read_reports(self.out_dir, sorted(missing)).items():
+            nodes = sorted(missing)
+            come = nodes if over else arrived(self.out_dir, nodes)
+            for node, report in read_reports(self.out_dir, come).items():
                 if report is not None:
                     missing.discard(node)
                     yield report
@@ -114,11 +116,11 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if active else 0.0) + _LAUNCH_S
     env = os.environ | {ACTIVE_NODES: ",".join(nodes) if active else ""}
     nowhere = subprocess.DEVNULL
-    with subprocess.Popen(argv, env=env, stdin=nowhere, stdout=nowhere) as process:
-        try:
-            yield Examination(config, limit_s, nodes, out_dir, process)
-        finally:
-            process.terminate()
+    process = subprocess.Popen(argv, env=env, stdin=nowhere, stdout=nowhere)
+    try:
+        yield Examination(config, limit_s, nodes, out_dir, process)
+    finally:
+        end_all([process])
 
 
 def examine_pairs(run: StoredRun) -> Localisation:

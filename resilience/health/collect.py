@@ -25,6 +25,15 @@ def read_reports(
     return {node: _read(_path(out_dir, node), node, known.get(node)) for node in nodes}
 
 
+def arrived(out_dir: Path, nodes: Iterable[str]) -> list[str]:
+    """The nodes of which a report is there: one look at the folder, however many they are."""
+    try:
+        there = {path.name for path in out_dir.iterdir()}
+    except OSError:
+        return []
+    return [node for node in nodes if _path(out_dir, node).name in there]
+
+
 def stamps(out_dir: Path, nodes: Iterable[str]) -> dict[str, Stamp]:
     """Of the reports that are there before a question is asked. Raises OSError."""
     found = {}

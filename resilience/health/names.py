@@ -1,4 +1,4 @@
-"""Names: this node can look up every node of the run."""
+"""Names: this node can look up the nodes that it asks; so each name is looked up by a few nodes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import socket
 from relight.counted import counted
 
 from .check import Candidate, Check, Finding
+from .peers import ASKED, chosen_peers
 from .result import Outcome
 
 
 def check_names(candidate: Candidate) -> Finding:
     """Sites may give nodes names that only Slurm knows, so an unknown name only warns."""
-    names = candidate.peers or (candidate.node,)
+    names = chosen_peers(candidate.node, candidate.peers) or (candidate.node,)
     unknown = []
     for name in names:
         try:
@@ -27,7 +28,7 @@ def check_names(candidate: Candidate) -> Finding:
 
 CHECK = Check(
     name="names",
-    reads="getaddrinfo of every node of the run",
+    reads=f"getaddrinfo of the next {ASKED} nodes of the run",
     threshold="all known",
     worst=Outcome.WARN,
     typical_s=0.1,

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import math
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from relight.resilience.health.check import Candidate, Finding
 from relight.resilience.health.clock import check_clock
 from relight.resilience.health.disk import AWAY_UNIT, check_disk
 from relight.resilience.health.memory import check_memory
+from relight.resilience.health.names import check_names
 from relight.resilience.health.result import Outcome
 from relight.resilience.health.shm import check_shm
 
@@ -61,6 +63,23 @@ def test_memory_is_compared_with_what_is_asked(
     seen = SimpleNamespace(available=available_bytes, total=2 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: seen)
     assert check_memory(candidate).outcome is outcome
+
+
+def test_each_node_looks_up_only_those_that_it_asks(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def look_up(name: str, _port: object) -> None:
+        asked.append(name)
+        if name == "n3":
+            raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    peers = tuple(f"n{number}" for number in range(1000))
+    finding = check_names(dataclasses.replace(candidate, peers=peers))
+    assert (finding.outcome, asked) == (Outcome.WARN, ["n2", "n3", "n4"])
+    assert finding.evidence == "1 of 3 names unknown: n3 (Name or service not known)"
 
 
 def test_disk_makes_the_directory_and_leaves_nothing_in_it(candidate: Candidate) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.resilience.health.collect import read_reports
+from relight.resilience.health.collect import arrived, read_reports
 from relight.resilience.health.result import (
     MAX_COUNT,
     CheckResult,
@@ -133,6 +133,13 @@ def test_only_whole_reports_of_the_nodes_themselves_are_collected(tmp_path: Path
     reports = read_reports(tmp_path, nodes)
     assert list(reports) == nodes
     assert [node for node, report in reports.items() if report] == ["n1"]
+
+
+def test_only_reports_that_are_there_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "n2.json").write_text("")
+    (tmp_path / ".n3.7.part").write_text("")
+    assert arrived(tmp_path, ["n1", "n2", "n3"]) == ["n2"]
+    assert arrived(tmp_path / "none", ["n1"]) == []
 
 
 def test_no_folder_is_no_report(tmp_path: Path) -> None:
