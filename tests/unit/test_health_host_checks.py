@@ -28,7 +28,6 @@ from relight.resilience.health.mounts import CHECK as MOUNTS
 from relight.resilience.health.mounts import mount_of
 from relight.resilience.health.names import CHECK as NAMES
 from relight.resilience.health.peers import check_peers, chosen_peers
-from relight.resilience.health.requested_memory import requested_bytes
 from relight.resilience.health.result import Outcome
 from relight.resilience.health.software import CHECK as SOFTWARE
 from relight.resilience.health.software import installed
@@ -366,19 +365,6 @@ def test_another_package_on_one_node_shows(tmp_path: Path) -> None:
     (tmp_path / "torch-2.4.dist-info").rename(tmp_path / "torch-2.5.dist-info")
     assert one.startswith("1, digest")
     assert installed([str(tmp_path)]) != one
-
-
-@pytest.mark.parametrize(
-    ("environ", "mib"),
-    [
-        ({}, 0),
-        ({"SLURM_MEM_PER_NODE": "800", "SLURM_MEM_PER_CPU": "1"}, 800),
-        ({"SLURM_MEM_PER_CPU": "100", "SLURM_CPUS_ON_NODE": "4"}, 400),
-        ({"SLURM_MEM_PER_CPU": "100", "SLURM_CPUS_ON_NODE": "4(x2)"}, 0),
-    ],
-)
-def test_what_the_job_asks_for(environ: Mapping[str, str], mib: int) -> None:
-    assert requested_bytes(environ) == mib * 1024**2
 
 
 def test_counters_whose_growth_is_a_sign(look: Look) -> None:
