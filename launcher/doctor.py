@@ -46,8 +46,8 @@ def save_of_state(size_bytes: int, bytes_per_s: float, directory: str) -> Save:
     """The save of a state, at a rate that was measured in its directory."""
     seconds = size_bytes / bytes_per_s
     told = (
-        f"a state of {size_bytes / 1024**3:.4g} GB needs {seconds:.0f} s to save at the measured "
-        f"rate of {directory} ({bytes_per_s / 1024**3:.2g} GB/s by one process of this machine)"
+        f"a state of {size_bytes / 1024**3:.4g} GiB needs {seconds:.0f} s to save at the measured "
+        f"rate of {directory} ({bytes_per_s / 1024**3:.2g} GiB/s by one process of this machine)"
     )
     return Save(seconds, told)
 

@@ -56,7 +56,8 @@ def shared_answer(
             if known is not None and known.is_fresh(clock()):
                 return known
             found = ask()
-            _write(fd, found)
+            with suppress(OSError):  # a full disk: the next one asks again
+                _write(fd, found)
             return found
     except OSError:
         return ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,12 @@ from relight.resilience.decide.actions import Finish, Outcome
 from relight.resilience.exit_codes import EXIT_FAILED, EXIT_STOP
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import read_journals
-from relight.resilience.supervise.standing import Verdict, read_verdict, write_verdict
+from relight.resilience.supervise.standing import (
+    Verdict,
+    read_verdict,
+    verdict_of,
+    write_verdict,
+)
 
 from .array_task import task_folder
 from .clusters.slurm.client import SlurmClient
@@ -22,6 +28,7 @@ from .runs import StoredRun, job_ids
 from .sweep_tasks import read_tasks
 from .unseen_end import write_unseen_end
 
+_log: Final = logging.getLogger(__name__)
 _QUICK_S: Final = 10.0
 
 
@@ -42,8 +49,13 @@ def verdict_of_unheard(run: StoredRun) -> Verdict | None:
             return None
     except RelightError:
         return None
-    if read_verdict(run.folder) is None:
+    if (known := read_verdict(run.folder)) is not None:
+        return known
+    try:
         write_unseen_end(run, order)
+    except OSError as error:  # a full disk, say: how it ended is known all the same
+        _log.warning("relight: the end of %s is not written down: %s", run.run_id, error)
+        return verdict_of(order, time.time())
     return read_verdict(run.folder)
 
 
@@ -79,7 +91,11 @@ def account_for_the_rest(sweep: StoredRun) -> None:
             order = Finish(
                 outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason
             )
-            write_verdict(task, order, time.time())
+            try:
+                write_verdict(task, order, time.time())
+            except OSError as error:
+                _log.warning("relight: the end of %s is not written down: %s", task.root, error)
+                return
 
 
 def newest_job(folder: RunFolder) -> str | None:

@@ -16,7 +16,7 @@ _log: Final = logging.getLogger(__name__)
 
 def write_unseen_end(run: StoredRun, order: Finish) -> None:
     """Writes the verdict, and tells as ``notify`` asks for, from this machine; once, for several
-    may find out at the same time."""
+    may find out at the same time. Raises OSError: nobody is told of what is not written."""
     write_verdict(run.folder, order, time.time())
     if run.plan.config.notify is None:
         return

@@ -66,8 +66,11 @@ def _tried(client: SlurmClient, site: Site, words: tuple[str, ...]) -> list[Find
 
 def _save(save: str | None, state: str | None, directory: Path | None) -> Save | None:
     if save is not None:
-        if state is not None:
-            raise UsageError("--save and --state both say how long a save takes: leave one out")
+        if state is not None or directory is not None:
+            raise UsageError(
+                "--save says how long a save takes, and so do --state and --checkpoint-dir: leave "
+                "the one or the others out"
+            )
         seconds = _amount("--save", parse_duration, save)
         return Save(seconds, f"a save of your state takes {seconds:.0f} s")
     if (state is None) != (directory is None):

@@ -60,9 +60,9 @@ def write_progress(folder: RunFolder, standing: Standing, now: float) -> None:
         _log.warning("progress is not shown for now: %s", error)
 
 
-def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:
-    """Durable: what must not start again depends on it."""
-    verdict = Verdict(
+def verdict_of(order: Finish, now: float) -> Verdict:
+    """How a run ended by this decision."""
+    return Verdict(
         state=order.outcome.value,
         exit_code=order.exit_code,
         cause=order.cause,
@@ -70,7 +70,11 @@ def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:
         tail=order.tail,
         time=now,
     )
-    write_whole(folder.verdict, asdict(verdict), durable=True)
+
+
+def write_verdict(folder: RunFolder, order: Finish, now: float) -> None:
+    """Durable: what must not start again depends on it. Raises OSError."""
+    write_whole(folder.verdict, asdict(verdict_of(order, now)), durable=True)
 
 
 def read_verdict(folder: RunFolder) -> Verdict | None:

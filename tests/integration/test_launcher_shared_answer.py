@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -84,6 +85,24 @@ def test_without_a_file_everybody_asks(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere" / "answer", tmp_path / "link"):
         assert Queue(lambda: [JOB], lambda: 1.0, path).answer().jobs == [JOB]
     assert (tmp_path / "target").read_text() == ""
+
+
+def test_a_full_disk_is_no_reason_to_ask_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+
+    def ask() -> list[QueuedJob]:
+        asked.append(1)
+        return [JOB]
+
+    assert Queue(ask, lambda: 100.0, tmp_path / "answer").answer().jobs == [JOB]
+    assert len(asked) == 1
 
 
 def test_another_slurm_has_another_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

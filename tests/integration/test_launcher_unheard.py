@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from relight.launcher.stored_plan import StoredPlan
 from relight.launcher.unheard import newest_job
 from relight.resilience.config import NotifyConfig, RunConfig
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise import standing
 from relight.resilience.supervise.cluster import Restart
 from relight.resilience.supervise.journal import Entry, JournalWriter
 from relight.resilience.supervise.standing import read_verdict
@@ -63,6 +65,18 @@ def test_a_job_that_was_cancelled_while_it_waited(stage: Stage) -> None:
     assert JOB_ID in verdict.reason
     stage.answer("scontrol", err=NO_SUCH_JOB, code=1)
     assert stage.state() is RunState.CANCELLED, "for good, though Slurm has forgotten it"
+
+
+def test_an_end_that_cannot_be_written_down_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(standing, "write_whole", read_only)
+    stage.answer("scontrol", RUNNING.replace("JobState=RUNNING", "JobState=CANCELLED"))
+    assert stage.state() is RunState.CANCELLED
+    assert read_verdict(stage.run.folder) is None
 
 
 def test_people_are_told_once_of_an_end_that_no_supervisor_saw(stage: Stage) -> None:

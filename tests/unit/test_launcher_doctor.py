@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from relight.errors import UsageError
+from relight.launcher.cli.doctor import command
 from relight.launcher.clusters.slurm.parse import parse_config, parse_partitions
 from relight.launcher.doctor import Finding, Save, as_text, examine, save_of_state
 from relight.launcher.site import site_of
@@ -31,10 +36,10 @@ def test_the_mini_cluster() -> None:
 
 
 def test_a_save_that_takes_too_long_comes_first() -> None:
-    found = findings(save_of_state(400 << 30, 2 * 1024**3, "/lustre/me"))
+    found = findings(save_of_state(400 << 30, 2 << 30, "/lustre/me"))
     assert found["preemption in low"].matters
     assert found["preemption in low"].follows == (
-        "a state of 400 GB needs 200 s to save at the measured rate of /lustre/me (2 GB/s by one "
+        "a state of 400 GiB needs 200 s to save at the measured rate of /lustre/me (2 GiB/s by one "
         "process of this machine); the grace of partition low is 15 s: set checkpoint.interval to "
         "what you can afford to lose, for that save comes too late"
     )
@@ -43,6 +48,13 @@ def test_a_save_that_takes_too_long_comes_first() -> None:
     short = findings(Save(10, "a save of your state takes 10 s"))
     assert "that fits" in short["preemption in low"].follows
     assert "time limit" not in short
+
+
+@pytest.mark.parametrize("more", ["--checkpoint-dir=.", "--state=4GB"])
+def test_the_time_of_a_save_is_said_in_one_way(more: str) -> None:
+    refused = CliRunner().invoke(command, ["--save", "90s", more])
+    assert isinstance(refused.exception, UsageError)
+    assert "leave the one or the others out" in str(refused.exception)
 
 
 def test_other_sites() -> None:

@@ -33,9 +33,8 @@ def checkpoint_directory(place: str) -> Path:
     Raises:
         UsageError: it is neither, or a batch script, which says itself where its programs save.
     """
-    path = Path(place)
-    if path.is_dir() and not (path / "plan.json").exists():
-        return path
+    if _is_directory_alone(place):
+        return Path(place)
     config = find_one_run(place).plan.config
     if config.program == "script":
         raise UsageError(
@@ -50,9 +49,12 @@ def checkpoint_directory(place: str) -> Path:
 
 def keep_rule(place: str) -> Keep | None:
     """What a run keeps; a directory has no rule of its own."""
-    if Path(place).is_dir() and not (Path(place) / "plan.json").exists():
-        return None
-    return find_one_run(place).plan.config.checkpoint.keep
+    return None if _is_directory_alone(place) else find_one_run(place).plan.config.checkpoint.keep
+
+
+def _is_directory_alone(place: str) -> bool:
+    """Whether it is one of checkpoints, and no run folder."""
+    return Path(place).is_dir() and not (Path(place) / "plan.json").exists()
 
 
 def chosen_checkpoint(word: str) -> Chosen:
