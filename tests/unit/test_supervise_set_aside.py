@@ -91,9 +91,9 @@ def test_ranks_start_after_what_is_damaged_or_spoilt_is_set_aside(
         chosen.set()
         return found
 
-    def slow(directory: Path, step: int, reason: str) -> None:
+    def slow(directory: Path, step: int, reason: str, *, spoilt: bool) -> None:
         chosen.wait(0.3)  # as long as a busy file system may take
-        set_aside(directory, step, reason)
+        set_aside(directory, step, reason, spoilt=spoilt)
 
     monkeypatch.setattr(saves_module, "newest_valid", choose)
     monkeypatch.setattr(module, "set_aside", slow)
