@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +17,8 @@ from relight.storage.errors import NoValidCheckpoint
 from .runs import run_ids, runs_dir
 
 _LOOKED_AT: Final = 5  # the newest
+_LIMIT_S: Final = 5.0  # for a word about the checkpoints: they may be on a file system that is away
+_REAP_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,25 @@ def _saves_s(folder: RunFolder) -> Iterator[float]:
 
 
 def _newest_checkpoint_s(directory: Path) -> float | None:
+    """Asked of a process that may hang for us; None where it has no answer in time."""
+    program = (sys.executable, "-P", "-m", "relight.launcher.former_runs", str(directory))
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen(
+        program, stdin=nowhere, stdout=subprocess.PIPE, stderr=nowhere, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        with suppress(ValueError, subprocess.TimeoutExpired):
+            return float(process.communicate(timeout=_LIMIT_S)[0])
+        return None
+    finally:
+        process.stdout.close()
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):  # in the kernel while the server is away
+            process.wait(_REAP_S)
+
+
+def _read_newest_s(directory: Path) -> float | None:
     if not directory.is_dir():
         return None
     from relight.storage.choose import newest_valid
@@ -53,3 +77,7 @@ def _newest_checkpoint_s(directory: Path) -> float | None:
     except (NoValidCheckpoint, OSError):  # the run itself will say so
         return None
     return None if manifest is None else max(receipt.seconds for receipt in manifest.receipts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(str(_read_newest_s(Path(sys.argv[1]))))

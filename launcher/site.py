@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from relight.counted import counted
 from relight.errors import RelightError
@@ -93,12 +94,15 @@ def size_warning(site: Site, resources: Resources) -> str | None:
     )
 
 
-def preemption_warning(site: Site, partition_name: str | None, former: FormerRuns) -> str | None:
+def preemption_warning(
+    site: Site, partition_name: str | None, former_runs: Callable[[], FormerRuns]
+) -> str | None:
     """What to know before a job is preempted there; None when there is time to save, as far as is
-    known, and when it was said before."""
+    known, and when it was said before. ``former_runs`` is asked where jobs are preempted only."""
     partition = site.partition(partition_name)
     if partition is None or partition.preempt_mode in ("OFF", "UNKNOWN"):
         return None
+    former = former_runs()
     notice_s = partition.grace_s + site.kill_wait_s
     if former.save_s is None:
         if notice_s >= SHORT_S or former.any:
@@ -119,9 +123,9 @@ def warnings(resources: Resources, run: RunConfig) -> list[str]:
     """What to tell who has submitted this run about the site; silent when Slurm does not say."""
     try:
         site = read_site(SlurmClient(timeout_s=2.0, pauses_s=()))
-        former = former_runs(run.name, run.run_id, run.checkpoint.directory)
     except RelightError:  # the job is sent, and a warning is worth no failure
         return []
+    former = partial(former_runs, run.name, run.run_id, run.checkpoint.directory)
     found = (
         size_warning(site, resources),
         preemption_warning(site, resources.partition, former),

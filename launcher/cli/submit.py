@@ -34,8 +34,6 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     run_id = launch.config.run_id
-    for warning in warnings(asked.spec.resources, launch.config):
-        click.echo(f"relight: warning: {warning}", err=True)
     if as_json:
         answer = {"run_id": run_id, "job_id": job_ids[0], "run_dir": str(folder.root)}
         tasks = {} if what.sweep is None else {"job_ids": job_ids, "tasks": len(what.sweep.points)}
@@ -51,3 +49,6 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     if what.waiting is not None:
         for job_id in job_ids:
             what.waiting.register(job_id)
+    # Last, for they take their time, and nobody shall send a job twice.
+    for warning in warnings(asked.spec.resources, launch.config):
+        click.echo(f"relight: warning: {warning}", err=True)

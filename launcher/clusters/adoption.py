@@ -6,10 +6,13 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Final
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_REAP_S: Final = 2.0
+_REAP_POLL_S: Final = 0.01
 
 
 def adopt_orphans() -> frozenset[int]:
@@ -26,10 +29,25 @@ def children() -> list[int]:
 
 
 def kill_adopted(spared: frozenset[int]) -> None:
-    """Kills what is left, until nothing is: each kill may hand us that process's children."""
-    while left := [pid for pid in children() if pid not in spared]:
+    """Kills what is left, until nothing is: each kill may hand us that process's children.
+
+    One that waits for a dead file system cannot be killed, and is left to its fate.
+    """
+    stuck: set[int] = set()
+    while left := [pid for pid in children() if pid not in spared | stuck]:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        give_up = time.monotonic() + _REAP_S
+        stuck.update(pid for pid in left if not _reaped(pid, give_up))
+
+
+def _reaped(pid: int, give_up: float) -> bool:
+    try:
+        while os.waitpid(pid, os.WNOHANG)[0] != pid:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(_REAP_POLL_S)
+    except ChildProcessError:
+        pass  # somebody else has waited for it
+    return True

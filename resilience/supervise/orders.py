@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -135,15 +134,9 @@ class Orders:
                 pass  # what it says is in the state and in the journal
 
     async def _preflight(self, order: RunPreflight) -> None:
-        await asyncio.to_thread(self._make_checkpoint_directory)
         done = await run_preflight(self._config, self._cluster, self._allocation, order.nodes)
         await self._look_for_stop()  # before nodes are judged by a check that the end has killed
         self._emit(done)
-
-    def _make_checkpoint_directory(self) -> None:
-        # A node that cannot see what was made here does not have the file system.
-        with contextlib.suppress(OSError):  # the preflight finds and names the fault
-            self._config.checkpoint.directory.mkdir(parents=True, exist_ok=True)
 
     async def _start_ranks(self, order: StartRanks) -> None:
         await asyncio.sleep(order.delay_s)
@@ -151,10 +144,13 @@ class Orders:
         if self._set_asides:  # or the damaged one would be chosen again
             await asyncio.wait(self._set_asides)
         try:
-            restore = await self._saves.begin(
+            begins = self._saves.begin(
                 Incarnation(self._allocation.attempt, order.generation),
                 world_size=self._config.ranks_on(len(order.nodes)),
                 committed_step=order.committed_step,
+            )
+            restore = await storage_probe.while_it_answers(
+                begins, self._config.checkpoint.directory
             )
         except (NoValidCheckpoint, FormatUnknown) as error:
             self._emit(RestoreImpossible(reason=str(error)))

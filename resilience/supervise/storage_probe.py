@@ -8,26 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+Result = TypeVar("Result")
+PATIENCE_S: Final = 20.0  # with work, before it is asked whether its directory answers
 LIMIT_S: Final = 10.0
 _REAP_S: Final = 1.0
 _WORD: Final = b"relight"
 
 
 class Question:
-    """Asked again and again; while a process of an earlier time hangs no other one is sent."""
+    """Asked again and again; while a process of an earlier time hangs no other one is sent.
+
+    Attributes:
+        silent: there was no answer the last time, as opposed to a bad one.
+    """
 
     def __init__(self, *directories: Path) -> None:
         self._directories = directories
         self._process: asyncio.subprocess.Process | None = None
+        self.silent = False
 
     async def ask(self) -> str | None:
         """Why one of them does not work; None when all do."""
+        self.silent = True  # until there is one
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), LIMIT_S)
@@ -51,9 +61,29 @@ class Question:
                 process.kill()
                 await asyncio.wait_for(process.communicate(), _REAP_S)
             return f"no answer in {LIMIT_S:.0f} s"
+        self.silent = False
         if process.returncode == 0:
             return None
         return (words.decode(errors="replace").strip().splitlines() or ["no word"])[-1]
+
+
+async def while_it_answers(work: Coroutine[object, object, Result], directory: Path) -> Result:
+    """What comes of work in a directory, however long it takes while that answers others.
+
+    Raises:
+        TimeoutError: it does not. What the work does in a thread goes on there.
+        and what the work raises.
+    """
+    task = asyncio.create_task(work)
+    question = Question(directory)
+    try:
+        while not (await asyncio.wait((task,), timeout=PATIENCE_S))[0]:
+            fault = await question.ask()
+            if fault is not None and question.silent and not task.done():
+                raise TimeoutError(errno.ETIMEDOUT, fault, str(directory))
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def probe(directory: Path) -> None:

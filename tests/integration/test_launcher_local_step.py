@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
+
+from relight.launcher.clusters import adoption
 
 PATIENCE_S = 20.0
 
@@ -77,6 +80,27 @@ def test_orphans_are_adopted_and_killed(tmp_path: Path) -> None:
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_what_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that waits in the kernel for a dead file system."""
+    before = frozenset(adoption.children())
+    stuck, other = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    kill = os.kill
+
+    def spares(pid: int, number: int) -> None:
+        if pid != stuck.pid:
+            kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", spares)
+    monkeypatch.setattr(adoption, "_REAP_S", 0.1)
+    adoption.kill_adopted(before)
+    assert not psutil.pid_exists(other.pid)
+    assert stuck.poll() is None
+    monkeypatch.undo()
+    stuck.kill()
+    stuck.wait()
+    other.wait()
 
 
 def test_a_killed_step_takes_its_tasks_along(tmp_path: Path) -> None:

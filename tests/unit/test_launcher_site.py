@@ -31,17 +31,22 @@ SITE = site_of({"KillWait": "10 sec"}, parse_partitions(PARTITIONS.read_text()))
     ],
 )
 def test_a_short_notice_is_said_once_or_with_a_measured_save(former: FormerRuns, said: str) -> None:
-    warning = preemption_warning(SITE, None, former)
+    warning = preemption_warning(SITE, None, lambda: former)
     assert (warning is None) is (said == "")
     assert said in (warning or "")
     for elsewhere in ("high", "nowhere"):
-        assert preemption_warning(SITE, elsewhere, former) is None
+        assert preemption_warning(SITE, elsewhere, nobody_asks) is None
+
+
+def nobody_asks() -> FormerRuns:
+    raise AssertionError("nothing is known here that could be wanted")
 
 
 def test_a_long_notice_is_no_news_unless_a_save_took_longer() -> None:
     site = site_of({"KillWait": "300 sec"}, parse_partitions(PARTITIONS.read_text()))
-    assert preemption_warning(site, None, FormerRuns()) is None
-    assert preemption_warning(site, None, FormerRuns(any=True, save_s=400.0)) is not None
+    assert preemption_warning(site, None, FormerRuns) is None
+    long = FormerRuns(any=True, save_s=400.0)
+    assert preemption_warning(site, None, lambda: long) is not None
 
 
 def test_a_job_that_its_partition_is_too_small_for() -> None:
@@ -79,7 +84,7 @@ def test_the_newest_checkpoint_of_the_directory_tells_more_than_any_run(tmp_path
         commit(tmp_path, step, one, claim_epoch(tmp_path, one), [receipt], {})
     former = former_runs("another", "another-1", tmp_path)
     assert former == FormerRuns(any=True, save_s=40.0)
-    warning = preemption_warning(SITE, None, former)
+    warning = preemption_warning(SITE, None, lambda: former)
     assert warning is not None
     assert "gives a preempted job 15 s" in warning
     assert "took 40 s before" in warning
