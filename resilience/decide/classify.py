@@ -159,7 +159,7 @@ def fault_of_not_finite(event: LossNotFinite, *, again: bool) -> Fault:
         node=event.node,
         evidence=f"rank {event.rank} on {event.node}: {event.detail}",
         budget=Budget.ONCE if again else Budget.STOP,
-        advice=f"checkpoints of step {event.since} and later may be spoilt",
+        advice=f"checkpoints of step {event.since} and later may be spoilt, and are set aside",
     )
 
 

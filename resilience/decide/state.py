@@ -122,6 +122,7 @@ class State:
     avoided: tuple[str, ...] = ()  # the nodes that the last request for an allocation named
     fault: Fault | None = None
     unsaved: Unsaved | None = None  # until that step or a later one is saved
+    saved_step: int = -1  # the newest that this generation has committed
     spoilt: int | None = None  # the checkpoints of this step and later ones are not to be used
     alike: int = 0  # ranks that have said what proves the fault
     alike_elsewhere: bool = False  # one of them on another node than the fault's

@@ -80,6 +80,7 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         alike=0,
         alike_elsewhere=False,
         unsaved=None,
+        saved_step=-1,
         spoilt=None,
         witnesses=frozenset(),
         suspects=(),

@@ -189,7 +189,8 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
     """The ranks go on, and save again when it is time: what they do is worth more than a stop."""
     if state.phase not in RANKS_ALIVE or event.generation not in (None, state.generation):
         return state, ()
-    if event.step is not None:
+    # What a later save has made needless fails when it is tried again: its files are pruned.
+    if event.step is not None and event.step > state.saved_step:
         state = _unsaved(state, event.step, fault_of_save(event))
     if state.phase is not Phase.STOPPING or state.stop is None or event.step is not None:
         return state, ()  # a rank whose save fails tries again, and ends by itself
@@ -200,6 +201,8 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
 
 def checkpoint_committed(state: State, event: CheckpointCommitted) -> Decision:
     state = _progressed(state, event.step)
+    if event.generation == state.generation:
+        state = replace(state, saved_step=max(state.saved_step, event.step))
     if state.unsaved is not None and event.step < state.unsaved.step:
         return state, ()  # an older one was tried again: the last state is still not saved
     return replace(state, unsaved=None), ()
@@ -225,10 +228,8 @@ def loss_not_finite(state: State, event: LossNotFinite, policy: Policy) -> Decis
         return state, ()
     if policy.not_finite == "warn":
         return state, ()
-    back = policy.not_finite == "rollback"
-    fault = fault_of_not_finite(event, again=back)
-    spoilt = event.since if back else None
-    stopped = replace(state, phase=Phase.STOPPING, fault=fault, spoilt=spoilt)
+    fault = fault_of_not_finite(event, again=policy.not_finite == "rollback")
+    stopped = replace(state, phase=Phase.STOPPING, fault=fault, spoilt=event.since)
     return stopped, (StopRanks(reason=fault.evidence),)
 
 

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 
 from ..config import RestartConfig
-from ..decide.events import Event, LossNotFinite, RanksHung, RanksStraggled
+from ..decide.events import (
+    Event,
+    LossNotFinite,
+    RankExited,
+    RanksHung,
+    RanksStarted,
+    RanksStraggled,
+)
 from ..decide.state import Phase, State
 from ..messages import Message
 from .not_finite import NotFinite
@@ -28,7 +35,6 @@ class Lookout:
         self._stragglers = Stragglers()
         self._not_finite = NotFinite()
         self._quiet = Quiet(config)
-        self._generation = 0
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -47,21 +53,23 @@ class Lookout:
         self._not_finite.on_word(rank, word)
         self._quiet.on_word(rank, word)
 
-    def ended(self, rank: int) -> None:
-        """The program of a rank has ended."""
-        self._pace.ended(rank, time.monotonic())
-        self._quiet.ended(rank)
+    def on_event(self, event: Event) -> None:
+        """Ranks have started, before they can say anything; or the program of one has ended."""
+        now = time.monotonic()
+        match event:
+            case RanksStarted():
+                self._stragglers.begin(now, event.world_size)
+                self._not_finite.begin(event.restored_step or 0)
+                self._quiet.begin(event.world_size)
+            case RankExited():
+                self._pace.ended(event.rank, now)
+                self._quiet.ended(event.rank)
 
     def look(self, state: State) -> None:
         """What has come out by now."""
         now = time.monotonic()
         if state.phase is not Phase.RUNNING:
             return
-        if state.generation != self._generation:
-            self._generation = state.generation
-            self._stragglers.begin(now, self._ranks.world_size)
-            self._not_finite.begin()
-            self._quiet.begin(self._ranks.world_size)
         self._look_for_hangs(state, now)
         for one in self._stragglers.look(now, self._ranks.places):
             self._emit(

@@ -24,6 +24,7 @@ from relight.storage.errors import Fenced, NoValidCheckpoint
 from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
+from relight.storage.set_aside import records
 
 from ..config import RunConfig
 from ..decide.events import Event, SaveFailed, Superseded, TierFailed, TierRead
@@ -147,8 +148,12 @@ class Saves:
     def _choose(self, committed_step: int) -> Restore:
         newest = newest_valid(self._directory)
         if newest is None and committed_step >= 0:
-            lost = (
-                f"checkpoint {committed_step} was committed here and is gone; was the folder moved?"
+            lost = f"checkpoint {committed_step} was committed here and is gone"
+            spoilt = [one for one in records(self._directory) if one.spoilt]
+            lost += (
+                f"; {spoilt[-1].path} was set aside: {spoilt[-1].reason}"
+                if spoilt
+                else "; was the folder moved?"
             )
             raise NoValidCheckpoint(str(self._directory), (lost,))
         if newest is None:

@@ -234,8 +234,7 @@ class Supervisor:
         self._journal.close()
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, RankExited):
-            self._lookout.ended(event.rank)
+        self._lookout.on_event(event)
         if isinstance(event, RankLost):
             self._saves.lost(event.rank)
         if isinstance(event, RanksStraggled) and event.by_node:

@@ -58,15 +58,17 @@ def test_a_warning_stops_nobody() -> None:
     assert tell("warn", lost())[1] == [[]]
 
 
-def test_a_stop_is_final_and_says_what_may_be_spoilt() -> None:
+def test_a_stop_is_final_and_what_may_be_spoilt_is_not_there_to_go_on_from() -> None:
     _, (stop, end) = tell("stop", lost(), RanksStopped(generation=1))
     assert [type(order) for order in stop] == [StopRanks]
-    (finish,) = end
+    aside, finish = end
+    assert isinstance(aside, RollBack)
+    assert aside.step == 25
     assert isinstance(finish, Finish)
     assert (finish.outcome, finish.exit_code) == (Outcome.STOPPED, 93)
     assert finish.cause == "loss not finite"
     assert "rank 1 on n1: loss is nan" in finish.reason
-    assert "checkpoints of step 25 and later may be spoilt" in finish.reason
+    assert "checkpoints of step 25 and later may be spoilt, and are set aside" in finish.reason
 
 
 def test_back_to_before_it_once_no_save_is_under_way() -> None:

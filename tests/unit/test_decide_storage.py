@@ -24,6 +24,7 @@ from relight.resilience.decide.events import (
     AttemptStarted,
     CheckpointCommitted,
     Event,
+    LossNotFinite,
     NodesProbed,
     PreflightFinished,
     RankExited,
@@ -61,6 +62,22 @@ def started(generation: int = 1) -> RanksStarted:
 
 def failed(number: int | None, *, node: str | None = "n1", at: int = 30) -> SaveFailed:
     return SaveFailed(step=at, reason="it said so", node=node, errno=number)
+
+
+def test_a_save_that_a_later_one_has_made_needless_may_fail_when_it_is_tried_again() -> None:
+    later = CheckpointCommitted(step=40, generation=1)
+    _, actions = tell([*RUNNING, later, failed(errno.ENOENT), *done()])
+    end = only(actions)
+    assert isinstance(end, Finish)
+    assert end.outcome is Outcome.COMPLETED
+
+
+def test_what_an_earlier_generation_has_committed_says_nothing_of_a_rolled_back_one() -> None:
+    lost = LossNotFinite(generation=1, rank=0, node="n1", since=25, detail="loss is nan")
+    saved = CheckpointCommitted(step=40, generation=1)
+    story: list[Event] = [saved, lost, RanksStopped(generation=1), started(2), saved, failed(None)]
+    state, _ = tell([*RUNNING, *story], policy=replace(POLICY, not_finite="rollback"))
+    assert state.unsaved is not None
 
 
 def done(generation: int = 1) -> list[Event]:

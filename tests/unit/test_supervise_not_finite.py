@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from math import inf, nan
+from typing import cast
 
+from relight.resilience.config import RestartConfig
+from relight.resilience.decide.events import Event, LossNotFinite, RanksStarted
+from relight.resilience.decide.state import Phase, State
+from relight.resilience.supervise.lookout import Lookout
 from relight.resilience.supervise.not_finite import IN_A_ROW, NotFinite, Spoilt
+from relight.resilience.supervise.pace import Pace
+from relight.resilience.supervise.ranks import Ranks
 
 
 def watched(*values: float, name: str = "loss", rank: int = 0) -> NotFinite:
@@ -31,8 +38,37 @@ def test_it_is_told_once_with_the_first_step_that_may_be_spoilt() -> None:
 
 
 def test_a_state_that_never_gave_a_number_is_spoilt_itself() -> None:
-    (found,) = watched(*([nan] * IN_A_ROW), name="val/Loss").look()
-    assert found.since == 0
+    ranks = NotFinite()
+    ranks.begin(20)
+    for step in range(25, 25 + IN_A_ROW):
+        ranks.on_word(0, {"type": "logged", "step": step, "values": {"val/Loss": nan}})
+    assert [one.since for one in ranks.look()] == [20]
+
+
+def test_a_row_that_ends_before_anybody_looks_is_told_and_doubted_until_then() -> None:
+    ranks = watched(2.0, *([nan] * IN_A_ROW), 2.0, inf)
+    assert ranks.doubted == 1
+    assert [one.since for one in ranks.look()] == [1]
+    assert (ranks.look(), ranks.said, ranks.doubted) == ((), (), IN_A_ROW + 2)
+
+
+class Places:
+    places: dict[int, str] = {0: "n1"}  # noqa: RUF012
+
+
+def test_what_ranks_say_before_the_first_tick_of_their_generation_counts() -> None:
+    told: list[Event] = []
+    config = RestartConfig()
+    lookout = Lookout(config, Pace(config), cast("Ranks", Places()), told.append)
+    for generation in (1, 2):
+        lookout.on_event(
+            RanksStarted(generation=generation, nodes=("n1",), world_size=1, restored_step=20)
+        )
+        for step in range(21, 21 + IN_A_ROW):
+            lookout.on_word(0, {"type": "logged", "step": step, "values": {"loss": nan}})
+        lookout.look(State(phase=Phase.RUNNING, generation=generation))
+    losses = [event for event in told if isinstance(event, LossNotFinite)]
+    assert [(loss.generation, loss.since) for loss in losses] == [(1, 20), (2, 20)]
 
 
 def test_the_rank_where_it_began_is_named() -> None:
@@ -49,7 +85,7 @@ def test_it_may_come_back_and_be_lost_again() -> None:
     assert (ranks.look(), ranks.said) == ((), ())
     tell(ranks, *([nan] * IN_A_ROW))
     assert ranks.look()
-    ranks.begin()
+    ranks.begin(0)
     assert (ranks.look(), ranks.said) == ((), ())
 
 
