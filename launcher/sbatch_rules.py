@@ -14,6 +14,7 @@ from .sbatch_script import Line
 from .spec_faults import Fault, SpecError
 from .spec_file import build_spec
 from .unread_secrets import unread_secrets
+from .unread_xid_table import unread_xid_table
 from .variables import substitute
 from .yaml_lines import Path, YamlFault, read_yaml
 
@@ -68,7 +69,7 @@ def config_of_lines(
         raise SpecError(faults)
     layer = merged([*map(_of_scripts, defaults), Layer(value, places)])
     layer = substitute(layer, env, submitter.run_id)
-    spec = build_spec(layer.value, layer.places, list(unread_secrets(layer)))
+    spec = build_spec(layer.value, layer.places, [*unread_secrets(layer), *unread_xid_table(layer)])
     return run_config(spec, submitter)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -29,6 +30,7 @@ from relight.resilience.config import (
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
 from .spec_values import (
+    Budget,
     Bytes,
     CheckSetting,
     Command,
@@ -41,6 +43,7 @@ from .spec_values import (
     Line,
     Lines,
     Mount,
+    MountPoint,
     Name,
     Seconds,
     SecondsOrOff,
@@ -213,11 +216,11 @@ class Health(_Section):
     on_unknown: OnUnknown = "warn"
     during: SecondsOrOff = 300.0
     on_degrade: OnDegrade = "move"
-    budget: Seconds = 30.0
+    budget: Budget = 30.0
     min_free_disk: Bytes = 64 * 1024**2
     min_free_memory: Bytes = 64 * 1024**2
-    checks: Annotated[dict[str, CheckSetting], AfterValidator(check_checks)] = {}
-    mounts: list[Line] = []
+    checks: Annotated[dict[str, CheckSetting], BeforeValidator(check_checks)] = {}
+    mounts: list[MountPoint] = []
     xid_table: Line | None = None
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from relight.resilience.health.check import Limit
 
 _SECRET: Final = re.compile(
     r"(^|_)(TOKEN|SECRETS?|(PG)?PASS(WORD|WD)?|CREDENTIALS?"
@@ -76,27 +81,41 @@ def check_env(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
-CheckSettings = TypeVar("CheckSettings", bound=Mapping[str, object])
-
-
-def check_checks(settings: CheckSettings) -> CheckSettings:
-    """Checks and their limits are known by name; asks for their list only when one is named."""
-    if not settings:
+def check_checks(settings: object) -> object:
+    """Checks and their limits are known by name; asks for their list only when one is named.
+    ``null`` leaves one as it is."""
+    if not isinstance(settings, Mapping) or not settings:
         return settings
     from relight.resilience.health.catalogue import all_checks
 
-    known = {check.name: [limit.name for limit in check.limits] for check in all_checks()}
-    faults = []
-    for name, setting in settings.items():
-        if name not in known:
-            faults.append(f"health.checks.{name}: no such check; `relight preflight --list`")
-        elif isinstance(setting, Mapping):
-            faults += [
-                f"health.checks.{name}.{limit}: no limit of this check; it has "
-                f"{', '.join(known[name]) or 'none'}"
-                for limit in setting
-                if limit not in known[name]
-            ]
-    if faults:
+    known = {check.name: check.limits for check in all_checks()}
+    given = {name: setting for name, setting in settings.items() if setting is not None}
+    found = (_faults_of(name, setting, known.get(name)) for name, setting in given.items())
+    if faults := [*chain.from_iterable(found)]:
         raise NamedFaults(faults)
-    return settings
+    return given
+
+
+def _faults_of(name: object, setting: object, limits: Sequence[Limit] | None) -> Iterator[str]:
+    dotted = f"health.checks.{name}"
+    if limits is None:
+        yield f"{dotted}: no such check; `relight preflight --list`"
+    elif isinstance(setting, Mapping):
+        yield from _wrong_limits(dotted, setting, {limit.name: limit for limit in limits})
+    elif setting is not False and setting != "off":
+        such = "".join(f", or {{{limit.name}: {limit.default:g}}}" for limit in limits[:1])
+        yield f"{dotted}: {setting!r} is not known; write off{such}"
+
+
+def _wrong_limits(
+    dotted: str, setting: Mapping[object, object], limits: Mapping[str, Limit]
+) -> Iterator[str]:
+    for name, value in setting.items():
+        limit = limits.get(str(name))
+        if limit is None:
+            yield f"{dotted}.{name}: no limit of this check; it has {', '.join(limits) or 'none'}"
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            yield f"{dotted}.{name}: {value!r} is not a number ({limit.unit})"
+        elif not (0 <= value <= limit.most and isfinite(value)):
+            most = "more" if limit.most == inf else f"at most {limit.most:g}"
+            yield f"{dotted}.{name}: {value!r} makes no sense; write 0 or {most} ({limit.unit})"

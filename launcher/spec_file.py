@@ -21,6 +21,7 @@ from .overrides import override
 from .spec import JobSpec
 from .spec_faults import Fault, Places, SpecError, faults_of, nearest
 from .unread_secrets import unread_secrets
+from .unread_xid_table import unread_xid_table
 from .variables import substitute
 from .yaml_lines import YamlFault, read_yaml
 
@@ -44,7 +45,7 @@ def load_spec(path: Path, sets: Sequence[str] = (), token: str = "0") -> tuple[J
     if "name" not in layer.value:
         layer = replace(layer, value={**layer.value, "name": run_name(path.stem)})
     layer = substitute(layer, os.environ, f"{_name(layer)}-{token}")
-    spec = build_spec(layer.value, layer.places, list(unread_secrets(layer)))
+    spec = build_spec(layer.value, layer.places, [*unread_secrets(layer), *unread_xid_table(layer)])
     return spec, text + "".join(f"\n# --set {_one_line(word)}" for word in sets)
 
 

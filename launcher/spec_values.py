@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from itertools import product
+from os.path import normpath
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
@@ -20,6 +21,7 @@ from .units import check_interval, parse_bytes, parse_duration, parse_every
 
 MOST_POINTS: Final = 10_000
 MOST_COUNTED: Final = 1_000_000  # nodes, tasks, checkpoints: above all there are
+LONGEST_BUDGET_S: Final = 3600
 LONGEST_LEAD_S: Final = 65_535  # of sbatch --signal
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
 
@@ -185,6 +187,20 @@ def _mount(value: str) -> str:
     return value
 
 
+def _mount_point(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"{value!r} is no absolute path; write for example /scratch")
+    return normpath(value)
+
+
+def _budget(budget_s: float) -> float:
+    if budget_s > LONGEST_BUDGET_S:
+        raise ValueError(
+            f"{budget_s:g} s is too long: nodes wait for it; {LONGEST_BUDGET_S} s are the most"
+        )
+    return budget_s
+
+
 def _web_address(value: str) -> str:
     if not re.match(r"https?://[^/:@?#]", value):
         raise ValueError(f"{value!r} is no address; write https://…, or {{file: …}} for a secret")
@@ -200,6 +216,7 @@ def _store_address(value: str) -> str:
 _WITH_UNIT: Final[dict[str, object]] = {"type": "string"}
 Bytes = Annotated[int, BeforeValidator(_bytes), WithJsonSchema(_WITH_UNIT)]
 Seconds = Annotated[float, BeforeValidator(_seconds), WithJsonSchema(_WITH_UNIT)]
+Budget = Annotated[Seconds, AfterValidator(_budget)]
 Lead = Annotated[float, BeforeValidator(_lead), WithJsonSchema(_WITH_UNIT)]
 SecondsOrOff = Annotated[float, BeforeValidator(_seconds_or_off), WithJsonSchema(_WITH_UNIT)]
 Interval = Annotated[str, BeforeValidator(_interval)]
@@ -209,6 +226,7 @@ Word = Annotated[str, BeforeValidator(_word), WithJsonSchema({"type": ["string",
 Line = Annotated[str, BeforeValidator(_one_line)]
 StoreAddress = Annotated[Line, AfterValidator(_store_address)]
 WebAddress = Annotated[Line, AfterValidator(_web_address)]
+MountPoint = Annotated[Line, AfterValidator(_mount_point)]
 Mount = Annotated[Line, AfterValidator(_mount)]
 Sweep = Annotated[
     list[dict[str, str]], BeforeValidator(_sweep), WithJsonSchema({"type": ["object", "array"]})

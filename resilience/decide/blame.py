@@ -7,6 +7,7 @@ A mark never costs the allocation: without a node to take its place the marked o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -19,6 +20,7 @@ from .state import State
 
 PREFLIGHT: Final = "preflight"  # as the cause of an exclusion
 _ALIKE: Final = 3  # allocations in a row without one fit node
+_CHECK: Final = re.compile(r"(?:^|; )([\w.-]+): ")  # as the verdict writes what checks found
 _HARDWARE: Final = (FaultCause.GPU_HARDWARE, FaultCause.GPU_LOST)
 
 
@@ -55,7 +57,7 @@ def not_the_nodes(state: State) -> str | None:
     if state.healthy or state.node_failures < _ALIKE:
         return None
     accused = [exclusion for exclusion in state.excluded if exclusion.cause == PREFLIGHT]
-    checks = [{text.partition(":")[0] for text in e.evidence.split("; ")} for e in accused]
+    checks = [set(_CHECK.findall(e.evidence)) for e in accused]
     common = set.intersection(*checks) if checks else set()
     if not common:
         return None

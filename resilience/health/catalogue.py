@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -98,7 +99,12 @@ ACTIVE: Final[tuple[Check, ...]] = tuple(
 
 def all_checks() -> tuple[Check, ...]:
     """Every check that can be run on this machine."""
-    return (*CHECKS, *(_load(entry) for entry in entry_points(group=ENTRY_POINTS)))
+    checks = list(CHECKS)
+    taken = {check.name for check in (*CHECKS, *ACTIVE)}
+    for entry in entry_points(group=ENTRY_POINTS):
+        checks.append(_load(entry, taken))
+        taken.add(checks[-1].name)
+    return tuple(checks)
 
 
 def wanted_checks(health: HealthConfig) -> tuple[Check, ...]:
@@ -107,18 +113,21 @@ def wanted_checks(health: HealthConfig) -> tuple[Check, ...]:
     return tuple(check for check in all_checks() if check.name not in (*health.skip, *no_command))
 
 
-def _load(entry: EntryPoint) -> Check:
-    """A package's check; one that cannot be loaded stays in the list and says so when it is run."""
+def _load(entry: EntryPoint, taken: Collection[str]) -> Check:
+    """A package's check; one that cannot be used stays in the list and says so when it is run."""
     try:
         check = entry.load()
-        if isinstance(check, Check):
+        if not isinstance(check, Check):
+            fault = f"{entry.value} is not a relight check"
+        elif check.name in taken:
+            fault = f"{entry.value} is called {check.name}, which is the name of another check"
+        else:
             return check
-        fault = f"{entry.value} is not a relight check"
     except Exception as error:
         fault = f"{entry.value} cannot be loaded: {error!r}"
     _log.warning("check %s: %s", entry.name, fault)
     return Check(
-        name=entry.name,
+        name=entry.value if entry.name in taken else entry.name,
         reads=entry.value,
         threshold="unknown",
         worst=Outcome.UNKNOWN,

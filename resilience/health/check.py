@@ -21,6 +21,7 @@ class Limit:
     name: str
     default: float
     unit: str
+    most: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from .lfs import run_lfs
 from .mounts import mount_of
 from .result import Outcome
 
-USED = Limit("lustre_space", "target_used", 0.95, "of a storage target")
+USED = Limit("lustre_space", "target_used", 0.95, "of a storage target", most=1)
 _TARGET = re.compile(
     r"^((?:\S+-)?OST[0-9a-f]{4}[^\s:]*)"
     r"[ \t]*(?:[ \t]\d+[ \t]+\d+[ \t]+\d+[ \t]+(\d+)%|:[ \t]*(.+))",

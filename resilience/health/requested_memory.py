@@ -20,7 +20,7 @@ from .meminfo import read_meminfo
 from .result import Outcome
 
 MIB = 1024**2
-SHARE = Limit("requested_memory", "share", 0.8, "of what was asked for")
+SHARE = Limit("requested_memory", "share", 0.8, "of what was asked for", most=1)
 
 
 def check_requested_memory(candidate: Candidate) -> Finding:

@@ -8,7 +8,7 @@ from .check import Candidate, Check, Finding, Limit
 from .result import Outcome
 from .temporary import temporary_directory
 
-FREE = Limit("room", "free_fraction", 0.05, "of the disk")
+FREE = Limit("room", "free_fraction", 0.05, "of the disk", most=1)
 MIB = 1024**2
 
 

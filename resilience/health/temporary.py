@@ -11,7 +11,7 @@ from .check import Candidate, Check, Finding, Limit
 from .disk import judge_error
 from .result import Outcome
 
-FREE = Limit("temporary", "free_fraction", 0.05, "of the disk")
+FREE = Limit("temporary", "free_fraction", 0.05, "of the disk", most=1)
 PROBE_BYTES = 64 * 1024
 
 

@@ -8,6 +8,7 @@ but what hardware has recorded of itself is its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,7 @@ ANSWERS = "answers"  # the check that a report passes by being there
 NO_REPORT = "no report came from this node"
 _NOT_NODES = "so many nodes fail alike that it is not the nodes, none is excluded: "
 _SHOWN_NODES = 8
+_LIKE_ANOTHER: Final = re.compile(r"; (?=[\w.-]+: )")  # in what a check says, such as a command
 RECORDED: Final = frozenset(  # the checks that read what hardware keeps of its own faults
     {
         *("gpu_xid", "gpu_ecc", "gpu_remapping", "gpu_retired", "gpu_recovery"),
@@ -165,7 +167,8 @@ def _bad(accused: Findings) -> dict[str, str]:
     evidence: dict[str, list[str]] = {}
     for check, nodes in accused.items():
         for node, text in nodes.items():
-            evidence.setdefault(node, []).append(f"{check}: {text}")
+            alone = _LIKE_ANOTHER.sub(", ", text)
+            evidence.setdefault(node, []).append(f"{check}: {alone}")
     return {node: "; ".join(texts) for node, texts in evidence.items()}
 
 

@@ -72,8 +72,12 @@ def test_checks_of_installed_packages(
         EntryPoint("site", "test_catalogue_entry:SITE_CHECK", "relight.checks"),
         EntryPoint("text", "os:sep", "relight.checks"),
         EntryPoint("gone", "no_such_module:CHECK", "relight.checks"),
+        EntryPoint("memory", "mine:MEMORY", "relight.checks"),
+        EntryPoint("other", "mine:SITE", "relight.checks"),
     ]
+    memory = dataclasses.replace(SITE_CHECK, name=CHECKS[0].name)
     loaded = {"test_catalogue_entry:SITE_CHECK": SITE_CHECK, "os:sep": "/"}
+    loaded |= {"mine:MEMORY": memory, "mine:SITE": SITE_CHECK}
 
     def load(entry: EntryPoint) -> object:
         if entry.value in loaded:
@@ -88,4 +92,7 @@ def test_checks_of_installed_packages(
         ("site", Outcome.PASS),
         ("text", Outcome.UNKNOWN),
         ("gone", Outcome.UNKNOWN),
+        ("mine:MEMORY", Outcome.UNKNOWN),
+        ("other", Outcome.UNKNOWN),
     ]
+    assert "mine:MEMORY is called memory" in results[3].evidence

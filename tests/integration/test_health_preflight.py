@@ -139,8 +139,8 @@ def site_command(config: RunConfig, command: str, limit_s: float = LIMIT_S) -> C
         ("echo no gpu >&2; exit 1", Outcome.FAIL_NODE, "echo exited with 1: no gpu"),
         ("seq 9; exit 255", Outcome.FAIL_NODE, "exited with 255: 5 | 6 | 7 | 8 | 9"),
         (r"printf '\377\000\n'; exit 2", Outcome.FAIL_NODE, "exited with 2"),
-        ("no-such-command-anywhere", Outcome.UNKNOWN, "could not be started"),
-        ("/etc/passwd", Outcome.UNKNOWN, "could not be started"),
+        ("no-such-command-anywhere", Outcome.UNKNOWN, "with 127, as when it cannot be started"),
+        ("/etc/passwd", Outcome.UNKNOWN, "with 126, as when it cannot be started"),
         ("kill -KILL $$", Outcome.UNKNOWN, "ended by signal 9"),
         ("sh -c 'kill -TERM $$'; exit $?", Outcome.UNKNOWN, "ended by signal 15"),
     ],
@@ -148,6 +148,14 @@ def site_command(config: RunConfig, command: str, limit_s: float = LIMIT_S) -> C
 def test_site_command(run_config: RunConfig, command: str, outcome: Outcome, evidence: str) -> None:
     result = site_command(run_config, command)
     assert (result.outcome, evidence in result.evidence) == (outcome, True), result.evidence
+
+
+def test_a_site_command_without_enough_time(run_config: RunConfig) -> None:
+    config = with_health(run_config, budget_s=0.5, site_command="echo begun; sleep 60")
+    candidate = Candidate("n1", config, 0.0)
+    (result,) = run_checks([SITE_COMMAND], candidate, LIMIT_S)
+    assert result.outcome is Outcome.UNKNOWN
+    assert "had not ended after 0.4 s, for health.budget is 0.5 s: begun" in result.evidence
 
 
 def test_what_a_site_command_is_given_is_no_evidence(run_config: RunConfig) -> None:

@@ -72,6 +72,13 @@ def test_three_nodes_that_fail_alike_are_not_the_reason() -> None:
     assert end.reason == (f"n1, n2, n3 fail alike (disk), so it is not the nodes; last: {FULL}")
 
 
+def test_what_a_check_says_is_no_name_of_a_check() -> None:
+    said = "nhc; exit 1: bad"
+    story = [*visits(f"site_command: {said}", "n1", "n2"), ELSEWHERE, given(3, "n3")]
+    _, actions = tell([*story, PreflightFinished(bad={"n3": f"memory: {said}"})])
+    assert isinstance(actions[-1], RequestAllocation)
+
+
 def test_nodes_that_fail_each_in_its_own_way_are_left_one_by_one() -> None:
     story = [*visits(FULL, "n1", "n2"), ELSEWHERE, given(3, "n3")]
     _, actions = tell([*story, PreflightFinished(bad={"n3": "memory: 1 GiB"})])

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import resource
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from health.roots import ethernet, infiniband, kernel_log, make_root
 
 from relight.resilience.config import RunConfig
-from relight.resilience.health import infiniband_errors, stuck
+from relight.resilience.health import infiniband_errors, mounts, stuck
 from relight.resilience.health.check import Candidate, Check
 from relight.resilience.health.ethernet import CHECK as ETHERNET
 from relight.resilience.health.growth import judge_growth
@@ -270,6 +271,19 @@ def test_mounts(look: Look, tmp_path: Path) -> None:
     assert (missing.outcome, missing.evidence) == (FAIL_NODE, "not mounted: /scratch")
     silent = MOUNTS.run(look(files, mounts=("/gone away\\",)))
     assert (silent.outcome, "does not answer" in silent.evidence) == (FAIL_NODE, True)
+
+
+def test_a_mount_that_hangs_is_named_beside_one_that_is_not_there(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = threading.Event()
+    monkeypatch.setattr(os, "statvfs", lambda path: back.wait(20) if path == "/hang" else None)
+    monkeypatch.setattr(mounts, "ANSWER_S", 0.2)
+    files = {MOUNTED: "x /hang nfs rw 0 0\ny /good nfs rw 0 0\n"}
+    finding = MOUNTS.run(look(files, mounts=("/good/", "/hang", "/no")))
+    back.set()
+    assert finding.outcome is FAIL_NODE
+    assert finding.evidence == "not mounted: /no; /hang does not answer: nothing in 0.2 s"
 
 
 def test_a_mount_that_is_not_for_this_user(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,3 +273,10 @@ def test_when_many_are_unclear_nobody_is_asked_again() -> None:
     assert unclear_nodes(reports(4, n1=None, n2=None)) == ()
     assert unclear_nodes(reports(1, n0={"disk": Outcome.UNKNOWN})) == ()
     assert unclear_nodes(reports(1, n0=None)) == ("n0",)
+
+
+def test_evidence_holds_no_other_check() -> None:
+    failed = report("n0", {"memory": Outcome.FAIL_NODE, "clock": Outcome.FAIL_NODE})
+    first = replace(failed.results[0], evidence="a; disk: full; b c: d")
+    judgement = judge({"n0": replace(failed, results=(first, failed.results[1]))}, "warn")
+    assert judgement.bad == {"n0": "memory: a, disk: full; b c: d; clock: clock of n0"}

@@ -212,3 +212,68 @@ def test_the_home_of_nobody(tmp_path: Path, line: str) -> None:
     path.write_text(f"command: a\n{line}\n")
     with pytest.raises(UsageError, match="~nobody-x/a: no user of this name"):
         run_config(load_spec(path)[0], submitter("a"))
+
+
+def test_settings_of_checks_are_told_once_and_have_sense(tmp_path: Path) -> None:
+    text = """\
+command: x
+health:
+  budget: 700h
+  mounts: [scratch]
+  checks:
+    load: {per_cpu: many}
+    swap: on
+    uptime: 4
+    stuck: {processes: -1}
+    temporary: {free_fraction: 5}
+    room: {free_fraction: 1e400}
+    zombies: null
+"""
+    found = faults(text)
+    assert [line for line, _ in found] == [3, 4, 6, 7, 8, 9, 10, 11]
+    for (_, message), begin in zip(
+        found,
+        (
+            "health.budget: 2.52e+06 s is too long",
+            "health.mounts.0: 'scratch' is no absolute path",
+            "health.checks.load.per_cpu: 'many' is not a number",
+            "health.checks.swap: 'on' is not known; write off, or {used_bytes:",
+            "health.checks.uptime: 4 is not known; write off, or {seconds: 600}",
+            "health.checks.stuck.processes: -1 makes no sense; write 0 or more",
+            "health.checks.temporary.free_fraction: 5 makes no sense; write 0 or at most 1",
+            "health.checks.room.free_fraction: ",
+        ),
+        strict=True,
+    ):
+        assert message.startswith(begin), message
+    path = tmp_path / "job.yaml"
+    path.write_text("command: x\nhealth: {checks: {zombies: null}, mounts: [/proc/]}\n")
+    with pytest.raises(SpecError, match=r"per_cpu: x}: health\.checks\.load\.per_cpu: 'x'"):
+        load_spec(path, ["health.checks.load={per_cpu: x}"])
+    health = load_spec(path)[0].health
+    assert (health.checks, health.mounts) == ({}, ["/proc"])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        ("no json", "not usable"),
+        ('{"hardware": [79]}', "version"),
+        ('{"version": 1, "hardwear": [79]}', "no list called 'hardwear'"),
+        ('{"version": 1, "hardware": ["79"]}', "hardware is no list of numbers"),
+    ],
+)
+def test_a_table_of_xids_is_read_with_the_spec(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    table = tmp_path / "xids.json"
+    if content is not None:
+        table.write_text(content)
+    path = tmp_path / "job.yaml"
+    path.write_text(f"command: x\nhealth: {{xid_table: {table}}}\n")
+    with pytest.raises(SpecError) as caught:
+        load_spec(path)
+    (fault,) = caught.value.faults
+    assert fault.line == 2
+    assert said in fault.message

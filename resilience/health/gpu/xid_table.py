@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 from relight.errors import RelightError
 
 XidKind = Literal["hardware", "contained", "recovery", "program", "information", "unknown"]
+_WORDS: Final = frozenset({"version", "source", "why"})  # for people
 _KINDS: Final[tuple[XidKind, ...]] = get_args(XidKind)
 
 
@@ -41,10 +42,19 @@ def read_xid_table(path: str | None) -> XidTable:
     try:
         source = files(__package__).joinpath("xid_table.json") if path is None else Path(path)
         content = json.loads(source.read_text())
-        kinds = {int(xid): kind for kind in _KINDS for xid in content.get(kind, [])}
-        return XidTable(str(content["version"]), kinds)
+        kinds = [pair for name in content.keys() - _WORDS for pair in _of(name, content[name])]
+        return XidTable(str(content["version"]), dict(kinds))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise XidTableDamaged(
             f"the XID table {path or 'of relight'} is not usable: {error!r}; it is JSON with a "
             f"version and lists of numbers under {', '.join(_KINDS[:-1])}"
         ) from error
+
+
+def _of(name: str, xids: object) -> list[tuple[int, XidKind]]:
+    kind = next((kind for kind in _KINDS[:-1] if kind == name), None)
+    if kind is None:
+        raise ValueError(f"there is no list called {name!r}")
+    if not isinstance(xids, list) or any(type(xid) is not int for xid in xids):
+        raise ValueError(f"{name} is no list of numbers")
+    return [(xid, kind) for xid in xids]
