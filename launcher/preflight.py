@@ -8,15 +8,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from relight.errors import UsageError
-from relight.resilience.config import RunConfig
-from relight.resilience.health.check import Candidate
+from relight.resilience.config import OnUnknown, RunConfig
+from relight.resilience.health.check import Candidate, Check, Finding
 from relight.resilience.health.collect import arrived, read_reports
 from relight.resilience.health.compare import compare
+from relight.resilience.health.isolate import run_checks
 from relight.resilience.health.pairs import Localisation, localise
 from relight.resilience.health.preflight import (
     ACTIVE_BUDGET_S,
@@ -24,7 +25,7 @@ from relight.resilience.health.preflight import (
     examine,
     node_name,
 )
-from relight.resilience.health.result import NodeReport
+from relight.resilience.health.result import NodeReport, Outcome
 from relight.resilience.supervise.cluster import StepRequest
 
 from .clusters.local import LocalCluster
@@ -46,8 +47,9 @@ _LAUNCH_S: Final = 10.0
 _POLL_S: Final = 0.1
 
 
-def examine_here(directory: Path, *, active: bool) -> NodeReport:
-    """This node's report, as if a run were to save its checkpoints in ``directory``.
+def examine_here(directory: Path, *, active: bool) -> tuple[NodeReport, OnUnknown]:
+    """This node's report, as if a run were to save its checkpoints in ``directory``, and what an
+    unclear answer shall mean.
 
     Raises:
         SpecError: a file with defaults is wrong.
@@ -56,8 +58,36 @@ def examine_here(directory: Path, *, active: bool) -> NodeReport:
     layer = merged([*default_layers(), Layer(asked, {})])
     layer = substitute(layer, os.environ, "preflight-0")
     config = plan(build_spec(layer.value, layer.places), submitter("preflight"), "local").config
-    report = examine(Candidate(node_name(), config, 0.0), time.time(), active=active)
-    return compare({report.node: report})[report.node] or report
+    candidate = Candidate(node_name(), config, 0.0)
+    # Asked of a process, as all checks: the directory may be on a file system that is away.
+    (there,) = run_checks((_THERE,), candidate, _THERE.timeout_s)
+    if there.outcome is not Outcome.PASS:
+        health = replace(config.health, skip=(*config.health.skip, "disk", "disk_rate"))
+        candidate = replace(candidate, config=replace(config, health=health))
+    report = examine(candidate, time.time(), active=active)
+    if there.outcome is not Outcome.PASS:
+        report = replace(report, results=(there, *report.results))
+    compared = compare({report.node: report})[report.node] or report
+    return compared, config.health.on_unknown
+
+
+def _is_there(candidate: Candidate) -> Finding:
+    directory = candidate.config.checkpoint.directory
+    if directory.is_dir():
+        return Finding(Outcome.PASS, f"{directory} is there")
+    text = f"{directory} is not there, and nothing is made by hand: make it, or correct --directory"
+    return Finding(Outcome.FAIL_JOB, text)
+
+
+_THERE: Final = Check(
+    name="disk",
+    reads="whether the directory is there",
+    threshold="it is",
+    worst=Outcome.FAIL_JOB,
+    typical_s=0.01,
+    timeout_s=20.0,
+    run=_is_there,
+)
 
 
 @dataclass(slots=True)
@@ -127,13 +157,16 @@ def examine_pairs(run: StoredRun) -> Localisation:
     """All-reduce between the nodes of a run under Slurm, in pairs.
 
     Raises:
-        UsageError: the run holds no nodes now, or only this machine.
+        UsageError: the run holds no nodes now, or only this machine, or has ended meanwhile.
         ClusterUnavailable, SlurmRefused, SlurmMissing: as the client.
     """
     held = _held_nodes(run)
     if held.job_id is None:
         raise UsageError(f"the nodes of run {run.run_id} are this machine: there is no network")
-    return localise(held.nodes, PairSteps(held.job_id, held.out_dir).measure)
+    found = localise(held.nodes, PairSteps(held.job_id, held.out_dir).measure)
+    if None in found.rates.values() and read_facts(run, Queue()).presence is not Presence.RUNNING:
+        raise UsageError(f"run {run.run_id} ended during the test, which says nothing of its nodes")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

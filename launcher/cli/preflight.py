@@ -39,7 +39,7 @@ _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
     "--directory",
     type=_Unseen(),
     default=Path(),
-    help="Where checkpoints would go; the current directory by default.",
+    help="Where checkpoints would go, which must be there; the current directory by default.",
 )
 @click.option("--active", is_flag=True, help="Make the nodes work too: it takes a minute or so.")
 @click.option("--pairs", is_flag=True, help="Test the network between RUN's nodes instead.")
@@ -92,13 +92,14 @@ def _described(check: Check) -> dict[str, object]:
 def _here(directory: Path, active: bool, as_json: bool) -> None:
     from ..preflight import examine_here
 
-    report = examine_here(directory, active=active)
+    report, on_unknown = examine_here(directory, active=active)
+    failures = (*_FAILURES, *((Outcome.UNKNOWN,) if on_unknown == "fail" else ()))
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
         for result in report.results:
             click.echo(f"{result.check:18} {result.outcome:9} {result.evidence}")
-    bad = any(result.outcome in _FAILURES for result in report.results)
+    bad = any(result.outcome in failures for result in report.results)
     click.get_current_context().exit(EXIT_FAILED if bad else 0)
 
 

@@ -71,16 +71,22 @@ def test_the_list(relight: Relight) -> None:
 
 def test_this_machine(relight: Relight, tmp_path: Path) -> None:
     target = tmp_path / "checkpoints"
+    absent = relight("preflight", "--directory", str(target / "typo"), code=1).stdout
+    assert f"disk               FAIL_JOB  {target}/typo is not there" in absent
+    assert not target.exists()
+    target.mkdir()
     report = json.loads(relight("preflight", "--json", "--directory", str(target)).stdout)
     outcomes = {result["check"]: result["outcome"] for result in report["results"]}
     assert outcomes["disk"] == "PASS"
-    assert target.is_dir()
+    assert not list(target.iterdir())
 
 
 def test_this_machine_when_it_is_bad(relight: Relight, tmp_path: Path) -> None:
     (tmp_path / "relight.yaml").write_text("health: {min_free_memory: 4096TB}\n")
-    said = relight("preflight", "--directory", str(tmp_path / "c"), code=1).stdout
+    said = relight("preflight", "--directory", str(tmp_path), code=1).stdout
     assert "memory             FAIL_NODE" in said
+    (tmp_path / "relight.yaml").write_text("health: {site_command: exit 127, on_unknown: fail}\n")
+    assert "UNKNOWN" in relight("preflight", "--directory", str(tmp_path), code=1).stdout
 
 
 def test_the_nodes_of_a_run(relight: Relight, tmp_path: Path, fake: Path) -> None:
@@ -113,9 +119,14 @@ def test_pairs_need_a_run(relight: Relight) -> None:
     assert "--pairs needs a RUN" in relight("preflight", "--pairs", code=2).stderr
 
 
-def test_the_network_between_the_nodes_of_a_run(relight: Relight, tmp_path: Path) -> None:
+def test_the_network_between_the_nodes_of_a_run(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
     run = submit(relight, tmp_path, "true")
     (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexit 1\n")
     answer = json.loads(relight("preflight", run, "--pairs", "--json").stdout)
     assert answer == {"bad": {}, "unclear": ["n1", "n2"], "rates": {"n1+n2": None}}
     assert "unclear" in relight("preflight", run, "--pairs").stdout
+    ends = f"#!/bin/sh\necho '4242|COMPLETED|None' > {fake}/squeue.out\nexit 1\n"
+    (tmp_path / "bin" / "srun").write_text(ends)
+    assert "ended during the test" in relight("preflight", run, "--pairs", code=2).stderr
