@@ -142,7 +142,7 @@ def _notes(choice: Choice) -> tuple[str, ...]:
     ]
     kept = [
         f"{one.node} is known to be bad but not excluded: it is asked for by name, or too few "
-        "nodes would be left"
+        "nodes would be left, or more than a quarter of the partition would be avoided"
         for one in choice.kept
     ]
     return (*avoided, *kept)

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from getpass import getuser
 from pathlib import Path
 from time import time
 
@@ -23,6 +22,7 @@ from .launch_plan import LaunchPlan, Submitter
 from .runs import runs_dir, submitted_job
 from .snapshot import take_snapshot
 from .stored_plan import PLAN_VERSION
+from .user_name import user_name
 
 
 def new_token() -> str:
@@ -105,7 +105,7 @@ def _plan_text(plan: LaunchPlan) -> str:
         "version": PLAN_VERSION,
         "cluster": plan.cluster,
         "run": plan.config.to_json(),
-        "submitted_by": getuser(),
+        "submitted_by": user_name(),
         "created": time(),
     }
     return json.dumps(content, indent=1) + "\n"

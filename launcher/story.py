@@ -46,7 +46,9 @@ def _attempt_started(data: Data) -> str:
 
 def _preflight_finished(data: Data) -> str:
     bad, fault = _items(data.get("bad")), data.get("job_fault") or data.get("outage")
-    text = fault or (f"not fit: {bad}" if bad else "all nodes are fit")
+    alike = "it is not the nodes" in _warnings(data)
+    good = "no node is left out" if alike else "all nodes are fit"
+    text = fault or (f"not fit: {bad}" if bad else good)
     return f"preflight: {text}{_warnings(data)}"
 
 

@@ -6,12 +6,11 @@ import json
 import os
 import time
 from dataclasses import asdict
-from getpass import getuser
 
 import click
 
 from relight.counted import counted
-from relight.errors import UsageError
+from relight.errors import RelightError, UsageError
 from relight.resilience.ledger.apart import default_ledger
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
 from relight.resilience.ledger.prediction import predictions, track_record
@@ -20,6 +19,7 @@ from relight.resilience.ledger.score import Standing, release_of, standings
 from relight.resilience.ledger.ticket import ticket
 
 from ..units import parse_duration
+from ..user_name import user_name
 
 _json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _cluster = click.option("--cluster", help="The Slurm cluster, where several share the ledger.")
@@ -87,6 +87,8 @@ def show(node: str, cluster: str | None, as_json: bool) -> None:
 def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json: bool) -> None:
     """Let new jobs avoid NODE."""
     now = time.time()
+    if not reason.strip():
+        raise UsageError("--reason is empty: say what is wrong with the node, for others to read")
     try:
         ttl_s = parse_duration(duration)
     except ValueError as error:
@@ -102,7 +104,7 @@ def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json:
         ttl_s=ttl_s,
         first_seen=now,
         last_seen=now,
-        run_id=f"by {getuser()}",
+        run_id=f"by {user_name()}",
     )
     default_ledger().add(evidence)
     if as_json:
@@ -124,7 +126,7 @@ def release(node: str, reason: str, cluster: str | None, as_json: bool) -> None:
     if not held:
         raise UsageError(f"nothing counts against {node}; `relight nodes ls` lists the others")
     for one in held:
-        ledger.release(release_of(one, f"{reason} ({getuser()})", time.time()))
+        ledger.release(release_of(one, f"{reason} ({user_name()})", time.time()))
     if as_json:
         click.echo(json.dumps({"node": node, "clusters": [one.cluster for one in held]}))
     else:
@@ -143,6 +145,8 @@ def export(nodes: tuple[str, ...], as_json: bool) -> None:
     ]
     if unknown := sorted(set(nodes) - {one.node for one in found}):
         raise UsageError(f"nothing counts against {', '.join(unknown)}; see `relight nodes ls`")
+    if not found:
+        click.echo("no node is avoided: there is nothing to write a ticket about", err=True)
     texts = {f"{one.cluster} {one.node}": ticket(one) for one in found}
     click.echo(json.dumps(texts) if as_json else "\n".join(texts.values()), nl=bool(texts))
 
@@ -163,7 +167,10 @@ def _this_cluster() -> str:
     from ..clusters.slurm.client import SlurmClient
 
     named = os.environ.get("SLURM_CLUSTER_NAME")
-    found = named or SlurmClient(timeout_s=5.0, pauses_s=()).config().get("ClusterName")
+    try:
+        found = named or SlurmClient(timeout_s=5.0, pauses_s=()).config().get("ClusterName")
+    except RelightError as error:
+        raise UsageError(f"which cluster is meant? name it with --cluster; {error}") from error
     if not found:
         raise UsageError("Slurm does not say what this cluster is called: name it with --cluster")
     return found

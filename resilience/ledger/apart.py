@@ -104,11 +104,17 @@ def default_ledger() -> LedgerApart:
     """The ledger that ``RELIGHT_LEDGER`` names, which users share, or the user's own."""
     named = os.environ.get("RELIGHT_LEDGER")
     if named:
-        return LedgerApart(Ledger(Path(named).absolute(), shared=True))
+        return LedgerApart(Ledger(_from_home(named).absolute(), shared=True))
     home = os.environ.get("RELIGHT_HOME")
     return LedgerApart(
         Ledger((Path(home) if home else Path.home() / ".relight").absolute() / "ledger")
     )
+
+
+def _from_home(named: str) -> Path:
+    with contextlib.suppress(RuntimeError):  # of a user that nobody knows
+        return Path(named).expanduser()
+    return Path(named)
 
 
 def main(arguments: Sequence[str]) -> str | None:

@@ -30,6 +30,10 @@ _LEFTOVER_S: Final = 3600.0
 _MARGIN_S: Final = 7 * DAY_S
 
 
+class LedgerUnreadable(RelightError):
+    """The ledger is there, and tells this user nothing."""
+
+
 class LedgerUnwritable(RelightError):
     """The ledger takes no record from this user."""
 
@@ -66,11 +70,27 @@ class Ledger:
         return sum(_parsed(data) is None for data in self.contents())
 
     def contents(self) -> Iterator[bytes]:
-        """What each file holds; nothing where it is not its folder's owner's, or unreadable."""
-        for name in _names(self.root):
-            if name.isdecimal():
-                with contextlib.suppress(OSError):  # absent, or not ours to read
-                    yield from _contents_of(self.root / name, int(name))
+        """What each file holds; nothing where it is not its folder's owner's, or unreadable.
+
+        Raises:
+            LedgerUnreadable: there is something that is no folder, or not ours to read.
+        """
+        for name in self._folders():
+            try:
+                yield from _contents_of(self.root / name, int(name))
+            except PermissionError:
+                yield b""  # it is counted
+            except OSError:
+                continue  # gone, or no folder
+
+    def _folders(self) -> list[str]:
+        try:
+            with os.scandir(self.root) as entries:
+                return sorted(entry.name for entry in entries if entry.name.isdecimal())
+        except FileNotFoundError:
+            return []  # nobody has kept anything yet
+        except OSError as error:
+            raise LedgerUnreadable(f"{self.root}: {error.strerror}") from error
 
     def _write(self, record: Record) -> None:
         try:

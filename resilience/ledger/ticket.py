@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 
 from relight.counted import counted
 
+from .faults import Fault
 from .score import Standing
 
 
@@ -28,9 +30,10 @@ def ticket(standing: Standing) -> str:
     ]
     for evidence in standing.evidence:
         lines += [f"- {_utc(evidence.last_seen)} {evidence.run_id}: {x}" for x in evidence.lines]
+    why = f"{newest.fault} fault" if newest.fault is not Fault.HAND else newest.lines[0]
     lines += [
         "Slurm was told nothing. To keep jobs away until it is repaired:",
-        f"  scontrol update NodeName={standing.node} State=DRAIN Reason='{newest.fault} fault'",
+        f"  scontrol update NodeName={standing.node} State=DRAIN Reason={shlex.quote(why)}",
     ]
     return "\n".join(lines) + "\n"
 

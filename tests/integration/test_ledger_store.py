@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from relight.launcher import user_name
 from relight.resilience.ledger import apart
 from relight.resilience.ledger.apart import LedgerApart, LedgerSilent, default_ledger
 from relight.resilience.ledger.faults import DAY_S, Fault
@@ -385,3 +386,22 @@ def test_which_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert default_ledger().ledger == Ledger(tmp_path / "ledger")
     monkeypatch.setenv("RELIGHT_LEDGER", "/site/ledger")
     assert default_ledger().ledger == Ledger(Path("/site/ledger"), shared=True)
+
+
+def test_what_is_no_ledger_does_not_read_as_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RELIGHT_LEDGER", "~/wrong")
+    assert default_ledger().records() == []
+    (tmp_path / "wrong").touch()
+    with pytest.raises(LedgerSilent, match="wrong cannot be read"):
+        default_ledger().records()
+
+
+def test_who_has_no_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 4242")
+
+    monkeypatch.setattr(user_name, "getuser", nobody)
+    assert user_name.user_name() == str(os.getuid())

@@ -194,6 +194,12 @@ def test_history_of_a_run_that_has_not_begun() -> None:
             "checkpoint 20 was read again and is whole",
         ),
         ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
+        (
+            "PreflightFinished",
+            {"bad": {}, "warnings": ["so many nodes fail alike that it is not the nodes: x"]},
+            "preflight: no node is left out\n"
+            "      warning: so many nodes fail alike that it is not the nodes: x",
+        ),
         ("PreflightFinished", {"bad": {"n2": "disk"}}, "preflight: not fit: n2 (disk)"),
         ("PreflightFinished", {"job_fault": "all"}, "preflight: all"),
         ("PreflightFinished", {"outage": "away"}, "preflight: away"),
