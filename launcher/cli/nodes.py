@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import asdict
 
@@ -95,6 +96,8 @@ def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json:
         raise UsageError(f"--for: {error}") from error
     if ttl_s > MAX_TTL_S:
         raise UsageError(f"--for {duration}: at most {MAX_TTL_S / DAY_S:.0f}d; say it again later")
+    if cluster is not None and not re.fullmatch(r"[\w.-]+", cluster):
+        raise UsageError(f"--cluster: {cluster!r} is not the name of a cluster")
     evidence = Evidence(
         cluster=cluster or _this_cluster(),
         node=check_node_name(node),
@@ -107,6 +110,8 @@ def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json:
         run_id=f"by {user_name()}",
     )
     default_ledger().add(evidence)
+    if cluster is None and _is_unknown(node):
+        click.echo(f"relight: warning: this Slurm has no node {node}; is it spelt so?", err=True)
     if as_json:
         click.echo(json.dumps({"cluster": evidence.cluster, "node": node, "until": now + ttl_s}))
     else:
@@ -161,6 +166,16 @@ def _standings_of(records: list[Record], node: str, cluster: str | None) -> list
         for one in standings(records, time.time())
         if one.node == node and cluster in (None, one.cluster)
     ]
+
+
+def _is_unknown(node: str) -> bool:
+    """Whether Slurm answers, and knows no such node."""
+    from ..clusters.slurm.client import SlurmClient
+
+    try:
+        return node not in SlurmClient(timeout_s=5.0, pauses_s=()).node_states((node,))
+    except RelightError:
+        return False
 
 
 def _this_cluster() -> str:

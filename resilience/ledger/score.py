@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from .faults import DAY_S, Fault
+from .faults import DAY_S, HOUR_S, Fault
 from .record import CLOCK_ERROR_S, Evidence, Identity, Record, Release
 
 HALF_LIFE_S: Final = 7 * DAY_S
 LEMON_RUNS: Final = 3
+ONE_EVENT_S: Final = HOUR_S
 LEMON_WINDOW_S: Final = 28 * DAY_S
 ENOUGH: Final = 1.0  # this much unexpired weight is enough to avoid a node
 
@@ -115,7 +116,8 @@ def _decayed(evidence: Evidence, now: float) -> float:
 
 
 def _lemon_until(newest_first: list[Evidence]) -> float | None:
-    """When the third newest run leaves the window; None with fewer runs.
+    """When the third newest run leaves the window; None with fewer runs. What several runs saw
+    within an hour was one event.
 
     Evidence that alone would not be enough says nothing, however often it comes: it is most often
     one program's fault. A person's word is not a run's.
@@ -124,6 +126,8 @@ def _lemon_until(newest_first: list[Evidence]) -> float | None:
     for evidence in newest_first:
         if evidence.weight >= ENOUGH and evidence.fault is not Fault.HAND:
             newest.setdefault(evidence.run_id, evidence.last_seen)
-    if len(newest) < LEMON_RUNS:
-        return None
-    return sorted(newest.values(), reverse=True)[LEMON_RUNS - 1] + LEMON_WINDOW_S
+    apart: list[float] = []
+    for seen in sorted(newest.values(), reverse=True):
+        if not apart or apart[-1] - seen >= ONE_EVENT_S:
+            apart.append(seen)
+    return apart[LEMON_RUNS - 1] + LEMON_WINDOW_S if len(apart) >= LEMON_RUNS else None

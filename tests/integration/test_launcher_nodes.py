@@ -86,7 +86,7 @@ def test_an_empty_ledger(relight: Relight, fake: Path) -> None:
     assert not (fake / "calls").exists()
 
 
-def test_a_node_is_excluded_shown_exported_and_released(relight: Relight) -> None:
+def test_a_node_is_excluded_shown_exported_and_released(relight: Relight, fake: Path) -> None:
     said = relight("nodes", "exclude", "n4", "--reason", "[/burnt] out", "--for", "2d").stdout
     assert said == "new jobs on mini avoid n4 for 2d\n"
     (node,) = json.loads(relight("nodes", "ls", "--json").stdout)["nodes"]
@@ -97,6 +97,9 @@ def test_a_node_is_excluded_shown_exported_and_released(relight: Relight) -> Non
     told = "scontrol update NodeName=n4 State=DRAIN Reason='[/burnt] out'"
     assert told in relight("nodes", "export").stdout
     assert "nothing counts against n5" in relight("nodes", "export", "n4", "n5", code=2).stderr
+    (fake / "scontrol.2.out").write_text(SLURM["scontrol.1.out"])
+    assert "no node n77" in relight("nodes", "exclude", "n77", "--reason", "x").stderr
+    relight("nodes", "release", "n77")
     relight("nodes", "release", "n4")
     assert json.loads(relight("nodes", "ls", "--json").stdout)["nodes"] == []
 
@@ -108,6 +111,7 @@ def test_a_node_is_excluded_shown_exported_and_released(relight: Relight) -> Non
         (("n4", "--reason", "x", "--for", "soon"), "--for"),
         (("../n4", "--reason", "x"), "not the name of a node"),
         (("n4", "--reason", " "), "--reason is empty"),
+        (("n4", "--reason", "x", "--cluster", "../x"), "not the name of a cluster"),
     ],
 )
 def test_mistakes(relight: Relight, arguments: tuple[str, ...], part: str) -> None:

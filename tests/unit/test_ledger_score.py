@@ -102,6 +102,14 @@ def test_a_lemon_is_three_runs_in_28_days() -> None:
     assert not avoided(now, *weekly[:2])
 
 
+def test_what_three_runs_see_at_once_is_one_event() -> None:
+    ends = T0 + RULES[Fault.LOST].ttl_s
+    at_once = [evidence(Fault.LOST, run, T0 - 20 * n) for n, run in enumerate("abc")]
+    assert not avoided(ends + 1, *at_once)
+    apart = [evidence(Fault.LOST, run, T0 - 3600 * n) for n, run in enumerate("abc")]
+    assert avoided(ends + 1, *apart)
+
+
 def test_the_same_run_three_times_is_no_lemon() -> None:
     kinds = [Fault.CONDITION, Fault.NETWORK, Fault.SLOW]
     assert not avoided(T0 + 4 * DAY_S, *(evidence(kind) for kind in kinds))
