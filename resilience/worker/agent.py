@@ -76,6 +76,7 @@ class Agent:
         # In the abstract namespace of unix(7): nothing is left behind, however the agent ends.
         address = self._address = f"@relight-{os.getpid()}-{secrets.token_hex(8)}"
         self._selector = selectors.DefaultSelector()
+        self._begun = time.time()
         self._programs: list[Lines] = []
         self._program: Program | None = None
         self._warm: PythonCommand | None = None
@@ -122,7 +123,7 @@ class Agent:
         if self._program is not None:
             self._program.end(signal.SIGKILL)
             self._program.wait()
-        remove_leftovers(limit_s=END_PATIENCE_S)  # what nobody has had the time for
+        remove_leftovers(self._begun, limit_s=END_PATIENCE_S)  # what nobody has had the time for
         self._drains.end(keep=self._keep_tier)
 
     # The supervisor

@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -72,6 +73,7 @@ class Program:
         self.log = log
         self._ended_by_us = False
         self._given_up = False
+        self._begun = time.time()
         self._spared: int | None = None
         self._beside = beside
         self.joined: list[int] = []  # processes of it that have called `relight.join`
@@ -153,7 +155,7 @@ class Program:
                     os.kill(child, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child, 0)
-        remove_leftovers()
+        remove_leftovers(self._begun)
 
     def _end(self, status: int, max_rss_bytes: int) -> dict[str, object]:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)

@@ -42,23 +42,50 @@ def test_only_what_nobody_uses_goes(tmp_path: Path) -> None:
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == b"up\n"
-        remove_leftovers(tmp_path, limit_s=PATIENCE_S)
+        remove_leftovers(0.0, tmp_path, limit_s=PATIENCE_S)
         assert sorted(tmp_path.iterdir()) == sorted([*used, meant])
-        remove_leftovers(limit_s=PATIENCE_S)
+        remove_leftovers(0.0, limit_s=PATIENCE_S)
         assert segment.exists()
     finally:
         _kill_group(holder)
-    remove_leftovers(tmp_path, limit_s=PATIENCE_S)
+    remove_leftovers(0.0, tmp_path, limit_s=PATIENCE_S)
     assert list(tmp_path.iterdir()) == [meant]
-    remove_leftovers(limit_s=PATIENCE_S)
+    remove_leftovers(0.0, limit_s=PATIENCE_S)
     assert not segment.exists()
+
+
+def processes(tmp_path: Path, namespace: str = "pid:[4026531836]") -> Path:
+    """A /proc of one process, which is ours."""
+    proc = tmp_path / "proc"
+    (proc / "1").mkdir(parents=True)
+    (proc / "7").mkdir()
+    (proc / "7" / "status").write_text(f"State:\tS (sleeping)\nUid:\t{os.getuid()}\t0\t0\t0\n")
+    (proc / "self" / "ns").mkdir(parents=True)
+    (proc / "self" / "ns" / "pid").symlink_to(namespace)
+    return proc
+
+
+def test_what_cannot_be_seen_may_be_in_use(tmp_path: Path) -> None:
+    (left := tmp_path / "psm_left").touch()
+    (maps := processes(tmp_path) / "7" / "maps").mkdir()  # which nobody can read
+    remove_leftovers(0.0, tmp_path, tmp_path / "proc", limit_s=PATIENCE_S)
+    assert left.exists()
+    maps.rmdir()
+    later = left.stat().st_ctime + 1.0
+    remove_leftovers(later, tmp_path, tmp_path / "proc", limit_s=PATIENCE_S)
+    assert left.exists(), "it is older than the program"
+    other = processes(tmp_path / "container", "pid:[4026532281]")
+    remove_leftovers(0.0, tmp_path, other, limit_s=PATIENCE_S)
+    assert left.exists(), "others than those of this namespace may use it"
+    remove_leftovers(0.0, tmp_path, tmp_path / "proc", limit_s=PATIENCE_S)
+    assert not left.exists()
 
 
 def test_a_process_that_hangs_in_the_kernel_holds_nobody_up(tmp_path: Path) -> None:
     (left := tmp_path / "psm_left").touch()
-    (tmp_path / "proc" / "1").mkdir(parents=True)
-    os.mkfifo(maps := tmp_path / "proc" / "1" / "maps")
-    remove_leftovers(tmp_path, tmp_path / "proc")
+    proc = processes(tmp_path)
+    os.mkfifo(maps := proc / "7" / "maps")
+    remove_leftovers(0.0, tmp_path, proc)
     assert left.exists(), "it may be in use"
     maps.write_text("")  # it goes on
     deadline = time.monotonic() + PATIENCE_S
