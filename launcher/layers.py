@@ -53,3 +53,12 @@ def _over(below: Mapping[str, object], above: Mapping[str, object]) -> Mapping[s
         both_groups = isinstance(before, Mapping) and isinstance(value, Mapping)
         together[key] = _over(before, value) if both_groups else value  # type: ignore[arg-type]
     return together
+
+
+def without_nulls(value: Mapping[str, object]) -> dict[str, object]:
+    """A key that is null is left out, however deep: its default counts."""
+    return {
+        key: without_nulls(item) if isinstance(item, Mapping) else item
+        for key, item in value.items()
+        if item is not None
+    }

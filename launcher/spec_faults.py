@@ -82,7 +82,7 @@ def nearest(path: Path, places: Places) -> Place:
 def _message(details: ErrorDetails, place: tuple[str | int, ...]) -> str:
     dotted = ".".join(str(part) for part in place)
     context: Mapping[str, object] = details.get("ctx", {})
-    given = details["input"]
+    given = _Given(details["input"])
     match details["type"]:
         case "missing":
             missing = ".".join(str(part) for part in details["loc"])
@@ -109,6 +109,16 @@ def _message(details: ErrorDetails, place: tuple[str | int, ...]) -> str:
             return f"{dotted}: {given!r} is not a name; one is made of {made_of}"
         case _:
             return f"{dotted}: {details['msg']}, not {given!r}"
+
+
+class _Given:
+    """A value as a message shows it: what YAML calls null is no None to its reader."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return "null" if self._value is None else repr(self._value)
 
 
 def _unknown_key(place: tuple[str | int, ...]) -> str:

@@ -16,7 +16,7 @@ from relight.errors import UsageError
 from .defaults import default_files
 from .home import from_home
 from .launch_plan import run_name
-from .layers import Layer, Place, layer_of, merged
+from .layers import Layer, Place, layer_of, merged, without_nulls
 from .overrides import override
 from .spec import JobSpec
 from .spec_faults import Fault, Places, SpecError, faults_of, nearest
@@ -82,7 +82,7 @@ def build_spec(value: Mapping[str, object], places: Places, known: Sequence[Faul
         SpecError: something in it is wrong.
     """
     try:
-        spec = JobSpec.model_validate(value)
+        spec = JobSpec.model_validate(without_nulls(value))
     except ValidationError as error:
         faults = [fault for details in error.errors() for fault in faults_of(details, places)]
         raise SpecError([*known, *faults]) from error

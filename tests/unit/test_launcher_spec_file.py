@@ -88,6 +88,8 @@ env: {HF_TOKEN: x}
         ("command: {a: b}", 1, "command"),
         ("command: a\nname: '-x'", 2, "name: '-x' is not a name; one is made of letters"),
         ("command: a\nname: 'a b'", 2, "40 at most"),
+        ("command: null", 1, "command is missing; it has no default"),
+        ("command: a\nsetup: [null]", 2, "null is not text"),
         ("command: a\nresources: 4", 2, "not a group of keys"),
         ("command: a\nresources: {nodes: 0}", 2, "at least 1"),
         ("command: a\nresources: {nodes: 1.0}", 2, "not a whole number"),
@@ -149,6 +151,17 @@ env: {HF_TOKEN: x}
 def test_fault(text: str, line: int, part: str) -> None:
     found = faults(text)
     assert any(at == line and part in message for at, message in found), found
+
+
+@pytest.mark.parametrize(
+    "key", ["env", "env.A", "sbatch", "secrets", "setup", "health.checks", "resources", "restart"]
+)
+def test_null_leaves_out_whatever_has_a_default(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("command: a\nenv: {A: x}\nrestart: {failures: 1}\n")
+    spec, _ = load_spec(path, [f"{key}=null"])
+    assert spec.env == ({} if key.startswith("env") else {"A": "x"})
+    assert spec.restart.failures == (3 if key == "restart" else 1)
 
 
 def test_editors_are_told_what_each_key_means() -> None:
