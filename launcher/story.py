@@ -67,6 +67,8 @@ def _warnings(data: Data) -> str:
 def _ranks_started(data: Data) -> str:
     step = data.get("restored_step")
     begin = "from the beginning" if step is None else f"from the checkpoint of step {step}"
+    if step is None and data.get("by_resume"):
+        begin = "by resume"
     return (
         f"generation {data.get('generation')}: {_counted(data.get('world_size'))} on "
         f"{_names(data.get('nodes'))}, {begin}"

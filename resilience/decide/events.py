@@ -49,6 +49,7 @@ class RanksStarted:
     nodes: tuple[str, ...]
     world_size: int
     restored_step: int | None = None
+    by_resume: bool = False  # a program that saves by itself, by its command to go on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

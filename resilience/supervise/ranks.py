@@ -126,10 +126,8 @@ class Ranks:
         """Bring the expected generation up and report RanksStarted or StartFailed."""
         if not self._agents_fit(order.nodes):
             await self._new_step(order.nodes)
-        if not await self._until(self._all_connected, CONNECT_LIMIT_S):
-            self._emit(self._start_failed())
-            return
-        port = await self._free_port()
+        connected = await self._until(self._all_connected, CONNECT_LIMIT_S)
+        port = await self._free_port() if connected else None
         if port is None or not self._all_connected():
             self._emit(self._start_failed())
             return
@@ -149,6 +147,7 @@ class Ranks:
                 nodes=order.nodes,
                 world_size=self.world_size,
                 restored_step=restored_step,
+                by_resume=argv == self._config.resume,
             )
         )
 

@@ -229,6 +229,11 @@ def test_history_of_a_run_that_has_not_begun() -> None:
             {"generation": 1, "world_size": 1, "nodes": ["n1"], "restored_step": None},
             "generation 1: 1 rank on n1, from the beginning",
         ),
+        (
+            "RanksStarted",
+            {"generation": 2, "world_size": 1, "nodes": ["n1"], "by_resume": True},
+            "generation 2: 1 rank on n1, by resume",
+        ),
         ("SomethingOfALaterVersion", {}, None),
     ],
 )
