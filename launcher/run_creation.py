@@ -15,6 +15,7 @@ from time import time
 
 from relight import __version__
 from relight.errors import UsageError
+from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
 
 from .clusters.slurm.lookup import SubmissionUnknown
@@ -72,7 +73,7 @@ def new_run_folder(
         _write(folder.script, plan.script)
         _write(folder.plan, _plan_text(plan))
         if tree is not None:
-            take_snapshot(tree, folder)
+            take_snapshot(tree, folder, _secret_files(plan.config))
         yield folder
     except BaseException as error:
         if isinstance(error, SubmissionUnknown) or submitted_job(folder).exists():
@@ -84,6 +85,11 @@ def new_run_folder(
             for place in made:
                 place.rmdir()
         raise
+
+
+def _secret_files(config: RunConfig) -> list[str]:
+    hook = None if config.notify is None else config.notify.webhook_file
+    return [*config.secret_files.values(), *([] if hook is None else [hook])]
 
 
 def _no_folder(root: Path, error: OSError) -> UsageError:

@@ -6,10 +6,11 @@ What git ignores stays out. A restart, days later, runs what was submitted.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from relight.resilience.run_folder import RunFolder
 
 from .runs import runs_dir
 
+_log: Final = logging.getLogger(__name__)
 MOST_FILES: Final = 20_000
 MOST_BYTES: Final = 256 * 1024**2
 _GIT_LIMIT_S: Final = 60.0
@@ -50,14 +52,18 @@ def work_tree(folder: Path) -> Path:
     return Path(root)
 
 
-def take_snapshot(tree: Path, run: RunFolder) -> Snapshot:
-    """Copies a work tree into a run folder.
+def take_snapshot(tree: Path, run: RunFolder, secret: Iterable[str] = ()) -> Snapshot:
+    """Copies a work tree into a run folder, but for its ``secret`` files, which stay private.
 
     Raises:
         UsageError: it is too large, or a file cannot be read.
     """
     runs = [folder.resolve() for folder in (runs_dir(), run.root)]
-    names = [name for name in _names(tree) if _is_code(tree, name, runs)]
+    known = [name for name in _names(tree) if _is_code(tree, name, runs)]
+    private = {Path(file).resolve() for file in secret}
+    names = [name for name in known if (tree / name).resolve() not in private]
+    if left_out := sorted({*known} - {*names}):
+        _log.warning("relight: code: snapshot leaves out %s, named as secret", ", ".join(left_out))
     sizes = [(tree / name).lstat().st_size for name in names]
     if len(names) > MOST_FILES or sum(sizes) > MOST_BYTES:
         raise UsageError(

@@ -54,9 +54,11 @@ def tree(tmp_path: Path) -> Path:
     (tree / "src" / "odd \n name").write_text("x")
     (tree / "src" / "link").symlink_to("program.py")
     (tree / "data.bin").write_text("large")
+    (tree / "src" / "key").write_text("s3cret")
     (tree / "gone.py").unlink()
     (tree / "src" / "job.yaml").write_text(
         f"command: [{sys.executable}, program.py]\ncode: snapshot\nhealth: {{preflight: off}}\n"
+        "secrets: {A_KEY: {file: key}}\n"
     )
     return tree
 
@@ -70,7 +72,8 @@ def test_the_run_has_the_code_of_its_submission(tree: Path, tmp_path: Path) -> N
     assert log.read_text() == "submitted\n"
     copied = {str(path.relative_to(folder / "code")) for path in (folder / "code").rglob("*")}
     assert {"src/helper.py", "library/lib.py", "src/odd \n name", "src/link"} <= copied
-    assert not {"data.bin", "gone.py", ".git"} & copied
+    assert not {"data.bin", "gone.py", ".git", "src/key"} & copied
+    assert "leaves out src/key" in done.stderr
     assert json.loads((folder / "code.json").read_text())["dirty"] is True
     plan = json.loads((folder / "plan.json").read_text())
     assert plan["run"]["working_dir"] == str(folder / "code" / "src")
