@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from .yaml_lines import Lines, Path
+
+_OF_USERS: Final = frozenset({"env", "sbatch", "secrets", "sweep"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,14 +54,20 @@ def _over(below: Mapping[str, object], above: Mapping[str, object]) -> Mapping[s
     for key, value in above.items():
         before = together.get(key)
         both_groups = isinstance(before, Mapping) and isinstance(value, Mapping)
+        if value is None and key in together:
+            del together[key]
+            continue
         together[key] = _over(before, value) if both_groups else value  # type: ignore[arg-type]
     return together
 
 
 def without_nulls(value: Mapping[str, object]) -> dict[str, object]:
-    """A key that is null is left out, however deep: its default counts."""
+    """A key that is null is left out, however deep: its default counts.
+
+    Where users choose the names there is no default, and `exclusive:` alone may be a mistake.
+    """
     return {
-        key: without_nulls(item) if isinstance(item, Mapping) else item
+        key: without_nulls(item) if isinstance(item, Mapping) and key not in _OF_USERS else item
         for key, item in value.items()
         if item is not None
     }

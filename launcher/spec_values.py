@@ -33,16 +33,21 @@ _FOR_A_SHELL: Final = re.compile(r"\$(?:\w+|\{\w+\}|\()\S*|(?<!\S)~/\S*")
 _SHELL_WORDS: Final = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"})
 
 
+def _shown(value: object) -> str:
+    """As it is in the file: what YAML calls null is no None to its reader."""
+    return "null" if value is None else repr(value)
+
+
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise ValueError(f"{value!r} is not text: put it in quotes")
+    raise ValueError(f"{_shown(value)} is not text: put it in quotes")
 
 
 def _with_unit(value: object, such_as: str) -> str:
     if isinstance(value, str):
         return value
-    raise ValueError(f"{value!r} is not text with a unit; write for example {such_as}")
+    raise ValueError(f"{_shown(value)} is not text with a unit; write for example {such_as}")
 
 
 def _bytes(value: object) -> int:
@@ -93,7 +98,7 @@ def _word(value: object) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)  # of a number in YAML, its spelling
-    raise ValueError(f"{value!r} is not text: put it in quotes")
+    raise ValueError(f"{_shown(value)} is not text: put it in quotes")
 
 
 def _command(value: object) -> list[str]:

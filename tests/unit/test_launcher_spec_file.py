@@ -164,6 +164,22 @@ def test_null_leaves_out_whatever_has_a_default(tmp_path: Path, key: str) -> Non
     assert spec.restart.failures == (3 if key == "restart" else 1)
 
 
+@pytest.mark.parametrize("text", ["sbatch: {exclusive: }", "env: {A: }", "secrets: {A: }"])
+def test_a_name_of_the_users_own_needs_a_value(text: str) -> None:
+    """`exclusive:` may be meant as `exclusive: true`; nothing is left out silently."""
+    found = faults(f"command: a\n{text}\n")
+    assert {line for line, _ in found} == {2}
+    assert all("null" in message and "None" not in message for _, message in found)
+
+
+def test_an_entry_from_below_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "group.yaml").write_text("sbatch: {account: abc, exclusive: true}\nenv: {A: x}\n")
+    path = tmp_path / "job.yaml"
+    path.write_text("command: a\ninclude: group.yaml\nsbatch: {exclusive: }\nenv: {A: }\n")
+    spec, _ = load_spec(path)
+    assert (spec.sbatch, spec.env) == ({"account": "abc"}, {})
+
+
 def test_editors_are_told_what_each_key_means() -> None:
     schema = described_schema()
     found = dict(keys(schema, schema))
