@@ -176,7 +176,7 @@ def test_a_heterogeneous_job_comes_back_with_all_its_components(desk: Desk) -> N
     desk.write("components.sh", COMPONENTS)
     run = desk.relight("components.sh")
     run.wait(lambda: desk.text("components.out").count("task") == 3)
-    assert run.status()["state"] == "RUNNING"
+    run.wait(lambda: run.status()["state"] == "RUNNING")  # Slurm's answer may be 10 s old
     desk.site.user("scontrol", "requeue", run.job_id)
     assert run.finish()["state"] == "COMPLETED", run.story()
     lines = desk.text("components.out").splitlines()
