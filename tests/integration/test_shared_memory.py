@@ -11,30 +11,37 @@ from pathlib import Path
 from relight.resilience.worker.shared_memory import remove_leftovers
 
 PATIENCE_S = 60.0
-# A process that keeps one file mapped and another open; and its own segment, until it is killed.
+# A process that keeps one file mapped and another open, until it is killed.
 HOLDER = """
 import mmap, sys
-from multiprocessing.shared_memory import SharedMemory
-mapped, kept_open, shared = sys.argv[1:]
+mapped, kept_open = sys.argv[1:]
 with open(mapped, "r+b") as file:
     view = mmap.mmap(file.fileno(), 0)
 still = open(kept_open)
-segment = SharedMemory(shared, create=True, size=4096)
 print("up", flush=True)
 sys.stdin.read()
 """
 
 
+def all_seen(folder: Path) -> Path:
+    """The processes that live now, as the host's own /proc shows them: we may be in a container."""
+    (folder / "self" / "ns").mkdir(parents=True)
+    (folder / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
+    for process in Path("/proc").glob("[0-9]*"):
+        (folder / process.name).symlink_to(process)
+    return folder
+
+
 def test_only_what_nobody_uses_goes(tmp_path: Path) -> None:
-    used = [tmp_path / "psm_mapped", tmp_path / "nccl-open"]
-    left = [tmp_path / "torch_1_2", tmp_path / "sem.mp-x", tmp_path / "psm_left"]
-    meant = tmp_path / "dataset.bin"
+    shm = tmp_path / "shm"
+    shm.mkdir()
+    used = [shm / "psm_mapped", shm / "nccl-open"]
+    left = [shm / "torch_1_2", shm / "sem.mp-x", shm / "psm_left"]
+    meant = shm / "dataset.bin"
     for path in (*used, *left, meant):
         path.write_bytes(b"x" * 4096)
-    name = f"psm_relight_test_{tmp_path.name}"
-    segment = Path("/dev/shm") / name
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, *map(str, used), name],
+        [sys.executable, "-c", HOLDER, *map(str, used)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         process_group=0,
@@ -42,16 +49,12 @@ def test_only_what_nobody_uses_goes(tmp_path: Path) -> None:
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == b"up\n"
-        remove_leftovers(0.0, tmp_path, limit_s=PATIENCE_S)
-        assert sorted(tmp_path.iterdir()) == sorted([*used, meant])
-        remove_leftovers(0.0, limit_s=PATIENCE_S)
-        assert segment.exists()
+        remove_leftovers(0.0, shm, all_seen(tmp_path / "before"), limit_s=PATIENCE_S)
+        assert sorted(shm.iterdir()) == sorted([*used, meant])
     finally:
         _kill_group(holder)
-    remove_leftovers(0.0, tmp_path, limit_s=PATIENCE_S)
-    assert list(tmp_path.iterdir()) == [meant]
-    remove_leftovers(0.0, limit_s=PATIENCE_S)
-    assert not segment.exists()
+    remove_leftovers(0.0, shm, all_seen(tmp_path / "after"), limit_s=PATIENCE_S)
+    assert list(shm.iterdir()) == [meant]
 
 
 def processes(tmp_path: Path, namespace: str = "pid:[4026531836]") -> Path:

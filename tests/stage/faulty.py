@@ -75,8 +75,8 @@ def main() -> None:
         for step in undisturbed(self, total):
             if rank in (str(self.rank), "all") and step == int(at) and _first_time(marker):
                 FAULTS[fault](Path(marker))
-            for loss in diverged:
-                self.log(loss=loss)
+            if fault == "nan":
+                self.log(loss=diverged[0] if diverged else 1.0)
             yield step
 
     relight.Run.steps = steps  # type: ignore[method-assign]

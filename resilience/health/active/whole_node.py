@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from typing import Final
 
-import psutil
-
 ENOUGH: Final = 0.9  # of the node's processors
 
 
@@ -19,6 +17,8 @@ def shared_node() -> str | None:
     given = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if not given.isdecimal():
         return None
+    import psutil  # a node without it can still be asked everything else
+
     threads = psutil.cpu_count() or 1
     cores = psutil.cpu_count(logical=False) or threads
     return judge_share(int(given), len(os.sched_getaffinity(0)), cores, threads)
