@@ -50,6 +50,8 @@ def test_a_shell_loop_is_told_to_save_in_the_grace_of_its_preemption(
     run.wait(lambda: "begins with item 0" in output(folder, "loop.out"))
     site.user(str(RELIGHT), "checkpoint", run.run_id)
     saved = int(output(folder, "loop.state").split()[0])
+    # Slurm tells only steps of a preemption: the one that listens for the script has to be there.
+    run.wait(lambda: f"{run.job_id}.0" in site.user("squeue", "-s", "-h", "-j", run.job_id))
     site.preempt(seconds=1)
     assert run.finish()["state"] == "COMPLETED", run.story()
     said = output(folder, "loop.out").splitlines()
