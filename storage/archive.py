@@ -33,6 +33,8 @@ def put(directory: Path, step: int, store: Objects) -> int | None:
             return 0
         store.remove(f"{folder}/{MANIFEST}")
     sizes = {file: size for one in here.manifest.receipts for file, size in one.files.items()}
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each rank
     with ExitStack() as opened:
         try:
             sources = {name: _held(step_dir(directory, step) / name, opened) for name in sizes}
@@ -52,8 +54,6 @@ def put(directory: Path, step: int, store: Objects) -> int | None:
 
 def _held(path: Path, opened: ExitStack) -> Path:
     """A name of the file that lasts until it is closed, whoever deletes its own."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one for each rank
     return Path(f"/proc/self/fd/{opened.enter_context(path.open('rb')).fileno()}")
 
 

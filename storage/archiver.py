@@ -7,22 +7,18 @@ python -m relight.storage.archiver drop DIRECTORY URL STEP
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from .archive import drop, put, thin
+from .child import end_with_parent
 from .errors import NoValidCheckpoint
 from .fetch import fetch
 from .objects import connect
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def answer(job: str, directory: Path, url: str, numbers: Sequence[int]) -> dict[str, object]:
@@ -46,7 +42,7 @@ def answer(job: str, directory: Path, url: str, numbers: Sequence[int]) -> dict[
 def main() -> None:
     job, directory, url, *numbers = sys.argv[1:]
     # A supervisor that is killed has a successor, which asks again.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if job == "put":
         os.nice(19)  # the program's steps come first
     begun = time.monotonic()

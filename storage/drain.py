@@ -8,11 +8,9 @@ python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
-import signal
 import sys
 import time
 from contextlib import suppress
@@ -22,6 +20,7 @@ from typing import Final
 
 from relight.errors import RelightError
 
+from .child import end_with_parent
 from .commit import read_receipt
 from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged
@@ -31,7 +30,6 @@ from .read_shard import require_whole
 from .receipt import Receipt
 from .tier import drop, drop_older
 
-_PR_SET_PDEATHSIG: Final = 1
 _CHUNK_BYTES: Final = 64 << 20
 
 
@@ -79,7 +77,7 @@ def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:
 def main() -> None:
     tier, directory = Path(sys.argv[1]), Path(sys.argv[2])
     step, writer, rank = int(sys.argv[3]), Incarnation.parse(sys.argv[4]), int(sys.argv[5])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     os.nice(10)  # the program's steps come first
     path = receipt_path(tier, step, writer, rank)
     receipt = read_receipt(path)

@@ -11,26 +11,22 @@ is none.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Final
 
 from .checkpointer import SaveFailed, save_source
+from .child import end_with_parent
 from .sealed import Json
 from .snapshot import Snapshot, read
 from .staging import Staging
 
-_PR_SET_PDEATHSIG: Final = 1
-
 
 def main() -> None:
     staging_fd, channel_fd, program = map(int, sys.argv[1:])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != program:  # it ended before it could be watched
         return
     staging = Staging(staging_fd)

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from stage.ledger import evidence, own
 
 from relight.resilience.ledger import apart
 from relight.resilience.ledger.apart import LedgerApart, LedgerSilent, default_ledger
-from relight.resilience.ledger.faults import DAY_S, Fault
-from relight.resilience.ledger.record import Evidence, Release
+from relight.resilience.ledger.record import Release
 from relight.resilience.ledger.store import Ledger, LedgerUnwritable
-
-
-def evidence() -> Evidence:
-    now = time.time()
-    return Evidence(
-        cluster="mini",
-        node="n1",
-        fault=Fault.HARDWARE,
-        lines=("Xid 79",),
-        weight=1.0,
-        ttl_s=DAY_S,
-        first_seen=now,
-        last_seen=now,
-        run_id="a",
-    )
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger")
-
-
-def own(ledger: Ledger) -> Path:
-    return ledger.root / str(os.getuid())
 
 
 def test_a_ledger_apart_is_the_same(ledger: Ledger) -> None:

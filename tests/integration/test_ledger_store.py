@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stage.ledger import evidence, own
 
 from relight.launcher import user_name
 from relight.resilience.ledger.apart import LedgerApart, default_ledger
@@ -46,28 +47,9 @@ while True:
 """
 
 
-def evidence(node: str = "n1", seen: float | None = None, run_id: str = "a") -> Evidence:
-    now = time.time() if seen is None else seen
-    return Evidence(
-        cluster="mini",
-        node=node,
-        fault=Fault.HARDWARE,
-        lines=("Xid 79",),
-        weight=1.0,
-        ttl_s=DAY_S,
-        first_seen=now,
-        last_seen=now,
-        run_id=run_id,
-    )
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger")
-
-
-def own(ledger: Ledger) -> Path:
-    return ledger.root / str(os.getuid())
 
 
 def test_what_was_added_is_there(ledger: Ledger) -> None:

@@ -33,7 +33,7 @@ def config(job: JobSpec) -> HealthConfig:
     submitter = Submitter(
         run_id="r",
         runs_dir=Path("/runs"),
-        working_dir=Path("/work"),
+        working_dir=Path("/home/u"),
         python="python",
         version="0",
         made_by="test",
@@ -73,7 +73,7 @@ def test_a_check_that_is_off() -> None:
 
 
 def test_paths_are_those_of_the_submission() -> None:
-    assert config(spec("{xid_table: xids.json}")).xid_table == "/work/xids.json"
+    assert config(spec("{xid_table: xids.json}")).xid_table == "/home/u/xids.json"
 
 
 def test_it_is_stored_and_read_back(run_config: RunConfig) -> None:
