@@ -3,8 +3,9 @@
 As root on the mini cluster: ``.venv/bin/python benchmarks/recovery.py``. One run brings the cluster
 up, tries every contender with every fault ``--rounds`` times in turn, prints a table of medians,
 and brings the cluster down; with ``--document`` it also replaces that document's table and the plot
-beside it. The quickest form that tries anything: ``--rounds 1 --steady 2 --contenders relight
---faults "SIGKILL of a rank"``.
+beside it. Results are kept in ``--json`` as they come, and a run that finds some there goes on from
+them: contenders that take minutes each time can have fewer rounds than others. The quickest form
+that tries anything: ``--rounds 1 --steady 2 --contenders relight --faults "SIGKILL of a rank"``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from contenders import CONTENDERS, Trial
@@ -25,7 +27,7 @@ LIMIT_S = 180.0
 STEADY_S = 22.0  # of steps before the fault: in a long run everything is warm
 
 Recovered = tuple[float, int]  # seconds from the fault to the first new step, steps done twice
-Results = dict[str, dict[str, list[Recovered | None]]]  # by fault and contender
+Results = dict[str, dict[str, list[Recovered | None]]]  # by fault and contender; None: never
 
 
 def measure(
@@ -44,7 +46,7 @@ def measure(
         fault_at = time.time()
         repair = FAULTS[fault](trial)
         try:
-            return _wait_for_new_step(trial, fault_at)
+            return _wait_for_new_step(site, trial, fault_at)
         finally:
             repair()
     finally:
@@ -52,16 +54,18 @@ def measure(
         eventually(lambda: not site.jobs() and site.idle(), 90, lambda: site.user("squeue"))
 
 
-def _wait_for_new_step(trial: Trial, fault_at: float) -> Recovered | None:
+def _wait_for_new_step(site: Site, trial: Trial, fault_at: float) -> Recovered | None:
     pid_before = trial.steps()[-1]["pid"]
 
     def new() -> list[dict[str, float]]:
         return [step for step in trial.steps() if step["pid"] != pid_before]
 
     try:
-        eventually(lambda: bool(new()), LIMIT_S, lambda: "no new step")
+        eventually(lambda: bool(new()) or not site.jobs(), LIMIT_S, lambda: "no new step")
     except AssertionError:
         return None
+    if not new():
+        return None  # its job has ended
     first = new()[0]
     last_before = max(step["step"] for step in trial.steps() if step["time"] < first["time"])
     return first["time"] - fault_at, int(last_before + 1 - first["step"])
@@ -101,6 +105,19 @@ def write_document(document: Path, results: Results) -> None:
     plot_bars(plot, panels)
 
 
+def known(file: Path | None) -> Results:
+    """What an earlier run has left in its file."""
+    if file is None or not file.exists():
+        return {}
+    return {
+        fault: {
+            contender: [None if one is None else (one[0], one[1]) for one in rounds]
+            for contender, rounds in of_fault.items()
+        }
+        for fault, of_fault in json.loads(file.read_text()).items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
@@ -109,21 +126,23 @@ def main() -> None:
     parser.add_argument(
         "--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS)
     )
-    parser.add_argument("--json", type=Path, help="a file for the result of each round")
+    parser.add_argument("--json", type=Path, help="a file for the results, which may hold some")
     parser.add_argument("--document", type=Path, help="with the lines <!-- recovery --> twice")
     options = parser.parse_args()
     site = Site(("--grace", "20", "--kill-wait", "10", "--cred-expire", "120"))
-    results: Results = {}
+    results = known(options.json)
     with site.running():
-        for number in range(options.rounds):
-            for fault in options.faults:
-                for contender in options.contenders:
-                    result = measure(site, contender, fault, number, options.steady)
-                    results.setdefault(fault, {}).setdefault(contender, []).append(result)
-                    print(f"round {number + 1}: {fault}: {contender}: {result}", flush=True)
+        for number, fault, contender in product(
+            range(options.rounds), options.faults, options.contenders
+        ):
+            rounds = results.setdefault(fault, {}).setdefault(contender, [])
+            if number < len(rounds):
+                continue
+            rounds.append(measure(site, contender, fault, number, options.steady))
+            print(f"round {number + 1}: {fault}: {contender}: {rounds[-1]}", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
     print("\n".join(summary(results)))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
     if options.document:
         write_document(options.document, results)
 
