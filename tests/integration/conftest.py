@@ -40,6 +40,31 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 
 
 @pytest.fixture
+def under_quota(tmp_path: Path) -> Iterator[Path]:
+    """A folder that takes 8 MiB on a real file system with far more room: btrfs, in a file."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(200 * 1024**2)
+    folder = disk / "limited"
+
+    def call(*command: str | Path) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+    call("mkfs.btrfs", "-q", image)
+    call("mount", "-o", "loop", image, disk)
+    try:
+        call("btrfs", "quota", "enable", disk)
+        call("btrfs", "subvolume", "create", folder)
+        call("btrfs", "qgroup", "limit", str(_ROOM_BYTES), folder)
+        yield folder
+    finally:
+        call("umount", disk)
+
+
+@pytest.fixture
 def proxy() -> Iterator[Proxy]:
     """A way that can be cut."""
     with Proxy().running() as running:

@@ -51,6 +51,20 @@ def test_a_full_disk_is_a_clean_refusal(small_disk: Path, megabytes: float) -> N
     assert load_shard(small_disk, checked(small_disk), 0).keys() == {"w"}
 
 
+def test_a_used_up_quota_is_a_clean_refusal(under_quota: Path) -> None:
+    claim_epoch(under_quota, ONE)
+    save(under_quota, 1, 3)
+    with pytest.raises(SaveFailed, match="quota") as caught:
+        save(under_quota, 2, 20)
+    assert caught.value.errno == errno.EDQUOT
+    assert caught.value.transient
+    assert files(under_quota, 2) == []
+    assert checked(under_quota).step == 1
+    assert verify(under_quota).sound
+    save(under_quota, 2, 2)
+    assert load_shard(under_quota, checked(under_quota), 0).keys() == {"w"}
+
+
 def checked(directory: Path) -> Manifest:
     manifest = newest_valid(directory)
     assert manifest is not None
