@@ -17,9 +17,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ..config import RunConfig
-from ..decide.actions import Action, Finish
+from ..decide.actions import Finish
 from ..decide.cadence import cadence
-from ..decide.codec import to_json
 from ..decide.events import (
     AttemptStarted,
     CheckpointCommitted,
@@ -29,17 +28,16 @@ from ..decide.events import (
     RanksStopped,
     RanksStraggled,
 )
-from ..decide.machine import step
 from ..decide.replay import replay
 from ..decide.state import Phase, State
-from ..messages import Message, number
 from ..run_folder import RunFolder
 from . import ear
 from .begin import allow_many_connections, decided_before, open_log, policy_of
 from .cluster import Allocation, Cluster
 from .deadline import Deadline
+from .decisions import Decisions
 from .drill import Drill
-from .journal import Entry, JournalWriter, Kind, read_journals, shown
+from .journal import JournalWriter, read_journals
 from .last_word import keep_room, leave_verdict
 from .look import Look
 from .lookout import Lookout
@@ -50,13 +48,14 @@ from .pace import Pace
 from .ranks import Ranks
 from .rate import Rate
 from .reasons_to_stop import ReasonsToStop
-from .refusals import Refusals, refusal_of
+from .refusals import Refusals
 from .requests import Requests
 from .rules_file import run_rules
-from .saves import Saves, tier_failed
+from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress
 from .watch import Watch
+from .words import Words
 
 _log: Final = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -97,15 +96,12 @@ class Supervisor:
         self._cluster = cluster
         self._life = life
         self._folder = RunFolder(config.run_dir)
-        self._policy = policy_of(config, run_rules(self._folder))
+        policy = policy_of(config, run_rules(self._folder))
         self._allocation: Allocation = cluster.allocation()
         records = read_journals(self._folder.journals)
-        self._state: State = replay(
-            ((r.time, r.name, r.data) for r in records if r.kind == "event"), self._policy
-        )
-        self._journal = JournalWriter(
-            self._folder.journal(self._allocation.attempt), go_on=life > 1
-        )
+        state = replay(((r.time, r.name, r.data) for r in records if r.kind == "event"), policy)
+        journal = JournalWriter(self._folder.journal(self._allocation.attempt), go_on=life > 1)
+        self._decisions = Decisions(state, policy, journal)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[object]] = set()
         self._broken: BaseException | None = None
@@ -116,8 +112,8 @@ class Supervisor:
             cluster,
             self._allocation,
             self._emit,
-            self._on_word,
-            lambda name: self._on_signal(name, to_supervisor=False),
+            lambda rank, body: self._words.hear(rank, body),
+            self._on_agents_signal,
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._refusals = Refusals(
@@ -125,6 +121,15 @@ class Supervisor:
         )
         self._pace = Pace(config.restart)
         self._lookout = Lookout(config.restart, self._pace, self._ranks, self._emit)
+        self._words = Words(
+            self._ranks,
+            self._saves,
+            self._lookout,
+            self._refusals,
+            self._emit,
+            self._spawn,
+            self._on_agents_signal,
+        )
         self._reasons = ReasonsToStop(
             config,
             cluster,
@@ -166,7 +171,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
         for number_ in SIGNALS if self._is_script else _HEARD:
-            heard = partial(self._on_signal, number_.name, to_supervisor=True)
+            heard = partial(self._on_signal, number_.name)
             loop.add_signal_handler(number_, heard)
         await self._ranks.open()
         self._spawn(self._tick())
@@ -199,10 +204,14 @@ class Supervisor:
     def _waiting(self) -> list[Event]:
         return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
+    @property
+    def _state(self) -> State:
+        return self._decisions.state
+
     async def _handle(self, events: list[Event]) -> Finish | None:
         """Decide on all events, then carry the orders out; what ends the attempt comes last."""
         finish = None
-        for order in await self._decide(events):
+        for order in await self._decisions.on(events):
             if isinstance(order, Finish):
                 finish = order
             else:
@@ -211,27 +220,13 @@ class Supervisor:
             await self._finish(finish)
         return finish
 
-    async def _decide(self, events: list[Event]) -> list[Action]:
-        """The orders that follow from events, both durable by then."""
-        now = time.time()
-        entries: list[Entry] = []
-        orders: list[Action] = []
-        for event in events:
-            self._state, actions = step(self._state, event, self._policy, now)
-            entries.append(self._entry("event", event, now))
-            entries += [self._entry("action", action, now) for action in actions]
-            orders += actions
-        # In a thread: a slow disk must not stop the beats that keep the agents alive.
-        await asyncio.to_thread(self._journal.write, entries)
-        return orders
-
     async def _clean_up(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._refusals.close()
         await self._ranks.close()
-        self._journal.close()
+        self._decisions.close()
 
     def _emit(self, event: Event) -> None:
         self._lookout.on_event(event)
@@ -266,11 +261,6 @@ class Supervisor:
         if not task.cancelled() and task.exception() is not None:
             self._broken = task.exception()
 
-    def _entry(self, kind: Kind, subject: Event | Action, now: float) -> Entry:
-        data, name = to_json(subject), type(subject).__name__
-        _log.info("%s %s", name, shown(data))
-        return Entry(now, kind, name, data)
-
     # The attempt's begin and end
 
     def _attempt_started(self) -> AttemptStarted:
@@ -303,43 +293,20 @@ class Supervisor:
         await self._handle([*told, *seen])
         await self._show()
 
-    # Ranks' words
+    # Signals and time
 
-    def _on_word(self, rank: int, body: Message) -> None:
-        self._lookout.on_word(rank, body)
-        match body["type"]:
-            case "joined":
-                self._saves.joined(rank)
-            case "restored":
-                self._saves.restored(rank, body)
-            case "beat" | "finished":
-                self._saves.steps[rank] = number(body, "step")
-            case "held":
-                self._saves.held(rank, body)
-            case "saved":
-                self._saves.saved(body)
-            case "save_failed":
-                node = self._node_of(rank)
-                self._saves.save_failed(body, self._ranks.generation, rank, node)
-            case "tier_failed":
-                self._emit(tier_failed(body, self._ranks.generation, self._node_of(rank)))
-            case "restore_failed":
-                refusal = refusal_of(body, self._ranks.generation, self._node_of(rank) or "?")
-                self._spawn(self._refusals.judge(refusal))
-            case "signalled":
-                self._on_signal(str(body.get("signal")), to_supervisor=False)
-
-    def _node_of(self, rank: int) -> str | None:
-        return next(iter(self._ranks.nodes_of((rank,))), None)
-
-    def _on_signal(self, name: str, *, to_supervisor: bool) -> None:
-        if self._is_script and not to_supervisor:
-            self._script.heard_by_agent(name)
-            return
+    def _on_signal(self, name: str) -> None:
         if self._is_script:
             self._spawn(self._script.pass_on(name))
         if name != "SIGCONT":
-            self._ask_why(name, to_supervisor=to_supervisor)
+            self._ask_why(name, to_supervisor=True)
+
+    def _on_agents_signal(self, name: str) -> None:
+        """A signal that an agent was sent, or a program."""
+        if self._is_script:
+            self._script.heard_by_agent(name)
+        elif name != "SIGCONT":
+            self._ask_why(name)
 
     def _ask_why(self, name: str, *, to_supervisor: bool = False) -> None:
         self._spawn(self._reasons.ask(name, to_supervisor=to_supervisor))
