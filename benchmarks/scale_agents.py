@@ -15,7 +15,7 @@ from pathlib import Path
 from relight.resilience.messages import Message, decode, encode, number
 from relight.resilience.numbered import Numbered
 from relight.resilience.worker.agent import free_port
-from relight.resilience.worker.beats import beat_s
+from relight.resilience.worker.beats import agent_beat_s, beat_s
 
 PROCESSES = 4
 LINES_AT_ONCE = 100  # connections that one process opens at the same time
@@ -35,8 +35,9 @@ class Agent(asyncio.Protocol):
         self.generation = 0
         self.rest = b""
         self.numbered = Numbered()
-        self.agent_beat_s = beat_s(os.environ, leader=self.local_task == 0)
-        self.rank_beat_s = beat_s(os.environ, leader=False)
+        self.agent_beat_s = agent_beat_s(os.environ, leader=self.local_task == 0)
+        self.rank_beat_s = beat_s(os.environ)
+        self.spoken = 0.0
         self.timers: list[asyncio.TimerHandle] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -52,7 +53,7 @@ class Agent(asyncio.Protocol):
             node=f"n{self.node:04}",
             pid=1,
         )
-        self.every(self.agent_beat_s, lambda: self.transport.write(self.numbered.beat()))
+        self.every(self.agent_beat_s, self.beat)
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in self.timers:
@@ -67,12 +68,18 @@ class Agent(asyncio.Protocol):
             if self.numbered.is_new(message):
                 self.obey(message)
 
+    def beat(self) -> None:
+        if time.monotonic() - self.spoken >= self.agent_beat_s:
+            self.transport.write(self.numbered.beat())
+
     def tell(self, **message: object) -> None:
+        self.spoken = time.monotonic()
         self.transport.write(self.numbered.say(encode(message)))
 
     def mention(self, **message: object) -> None:
         """What its next one makes void, or begins a line."""
-        self.transport.write(encode(message))
+        self.spoken = time.monotonic()
+        self.transport.write(encode({**message, **self.numbered.confirmation()}))
 
     def say(self, **body: object) -> None:
         """What the program says."""

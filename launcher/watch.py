@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -74,6 +74,7 @@ class JournalTail:
 
     folder: RunFolder
     _offsets: dict[Path, int] = field(default_factory=dict)
+    _paths: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """What a resumed run did before is not new."""
@@ -84,9 +85,21 @@ class JournalTail:
         """Those that can be read now; a folder that is away is looked at again the next time."""
         records: list[Record] = []
         with contextlib.suppress(OSError):
-            for path in journals(self.folder.journals):
+            for path in self._grown():
                 records += self._new_records_of(path)
         return records
+
+    def _grown(self) -> Iterator[Path]:
+        """The newest journal and what has grown of the others, in their order.
+
+        The newest is opened to be seen as it is, which NFS promises then only; to open all of
+        them at each look would burden the file system.
+        """
+        if set(self.folder.journals.glob("*.jsonl")) != set(self._paths):
+            self._paths = journals(self.folder.journals)
+        for path in self._paths:
+            if path is self._paths[-1] or path.stat().st_size > self._offsets.get(path, 0):
+                yield path
 
     def _new_records_of(self, path: Path) -> list[Record]:
         with path.open("rb") as file:

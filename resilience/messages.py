@@ -13,8 +13,8 @@ agent → supervisor
     ``started``    generation, pid
     ``exited``     generation, code or null, signal or null, tail (last lines), max_rss_bytes
     ``signalled``  signal: the agent itself was sent this signal
-    ``rank``       generation, body: relayed from the program
-    ``beat``       got, if that has changed: the agent lives
+    ``rank``       generation, body: relayed from the program; got, as in ``beat``, without a number
+    ``beat``       got, if that has changed: the agent lives, and has said nothing else for a while
 
 supervisor → agent
     ``welcome``    got: the answer to ``hello``

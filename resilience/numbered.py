@@ -33,10 +33,15 @@ class Numbered:
 
     def beat(self) -> bytes:
         """A sign of life, which confirms what has come since the last one."""
+        confirmation = self.confirmation()
+        return encode({"type": "beat", **confirmation}) if confirmation else BEAT
+
+    def confirmation(self) -> Message:
+        """What a message without a number says of those that have come since the last time."""
         if self._confirmed == self.heard:
-            return BEAT
+            return {}
         self._confirmed = self.heard
-        return encode({"type": "beat", "got": self.heard})
+        return {"got": self.heard}
 
     def is_new(self, message: Message) -> bool:
         """Whether a message is to be heeded: one that was said again may have come before."""

@@ -35,7 +35,7 @@ from ..messages import (
     text,
 )
 from .activity import Activity
-from .beats import SHORT_S, beat_s
+from .beats import SHORT_S, agent_beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
 from .drains import Drains
 from .flight_recorder import recorder_variables
@@ -87,7 +87,7 @@ class Agent:
         self._stacks: Stacks | None = None
         self._give_up_at = float("inf")
         self._beaten = 0.0
-        self._beat_s = beat_s(os.environ, leader=leader)
+        self._beat_s = agent_beat_s(os.environ, leader=leader)
         self._running = True
         self._drains = Drains()
         self._keep_tier = False
@@ -226,6 +226,7 @@ class Agent:
     def _tell_word(self, generation: int, body: Message) -> None:
         word = {"type": "rank", "generation": generation, "body": body}
         if body["type"] in _PASSING:
+            self._beaten = time.monotonic()
             self._supervisor.mention(word)
         else:
             self._tell(word)

@@ -14,6 +14,7 @@ SHORT_S: Final = 1.0
 LONG_S: Final = 5.0
 # So many ranks may beat each second: at twice the number a beat comes half as often.
 _RANKS_AT_FULL_PACE: Final = 1000
+_PATIENCE: Final = 1.5  # of an agent with its program, in beats
 
 
 def beat_of_world(world_size: int) -> float:
@@ -21,6 +22,14 @@ def beat_of_world(world_size: int) -> float:
     return min(max(SHORT_S, world_size / _RANKS_AT_FULL_PACE), LONG_S)
 
 
-def beat_s(environment: Mapping[str, str], *, leader: bool) -> float:
-    """Seconds between two beats here; ``leader`` speaks for its node."""
-    return SHORT_S if leader else float(environment.get(VARIABLE, SHORT_S))
+def beat_s(environment: Mapping[str, str]) -> float:
+    """Seconds between two beats of a program."""
+    return float(environment.get(VARIABLE, SHORT_S))
+
+
+def agent_beat_s(environment: Mapping[str, str], *, leader: bool) -> float:
+    """Seconds after which an agent that has said nothing beats; ``leader`` speaks for its node.
+
+    Others pass on what their programs say, which need not be said twice: theirs is the longer one.
+    """
+    return SHORT_S if leader else _PATIENCE * beat_s(environment)

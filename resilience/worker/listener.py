@@ -45,7 +45,7 @@ class Listener(threading.Thread):
         self._rank = rank
         self._beaten_step = -1
         self._beaten_at_s = 0.0
-        self._beat_s = beat_s(os.environ, leader=False)
+        self._beat_s = beat_s(os.environ)
 
     def run(self) -> None:
         try:

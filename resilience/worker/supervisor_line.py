@@ -60,7 +60,7 @@ class SupervisorLine:
     def mention(self, message: Message) -> None:
         """A message that may be lost: the next of its kind says it again."""
         if self._welcome:
-            self._send(encode(message))
+            self._send(encode({**message, **self._numbered.confirmation()}))
 
     def beat(self) -> None:
         if self._welcome:

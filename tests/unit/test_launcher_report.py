@@ -285,6 +285,24 @@ def test_the_run_goes_on_when_nobody_reads_of_it(tmp_path: Path) -> None:
         watching.say("to nobody")
 
 
+def test_a_watcher_hears_of_an_older_journal_too_when_it_grows(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    tail = JournalTail(folder)
+
+    def written(attempt: str, name: str) -> list[str]:
+        path = folder.journal(attempt)
+        path.parent.mkdir(exist_ok=True)
+        place = 1 + int(attempt != "7.0")
+        line = {"place": place, "time": 1.0, "kind": "event", "name": name, "data": {}}
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return [record.name for record in tail.new_records()]
+
+    for attempt, name in (("7.0", "a"), ("7.0", "b"), ("8.0", "c"), ("7.0", "late"), ("8.0", "d")):
+        assert written(attempt, name) == [name]
+    assert tail.new_records() == []
+
+
 def test_a_stop_is_told_once_in_an_attempt() -> None:
     told = history(
         "lm-0a1b2c",

@@ -9,7 +9,7 @@ from relight.resilience.messages import decode, encode, number
 from relight.resilience.numbered import Numbered
 
 
-@given(st.lists(st.sampled_from(["say", "deliver", "beat", "break"]), max_size=60))
+@given(st.lists(st.sampled_from(["say", "deliver", "beat", "mention", "break"]), max_size=60))
 def test_nothing_is_lost_and_nothing_is_heard_twice(acts: list[str]) -> None:
     here, there = Numbered(), Numbered()
     wire: list[bytes] = []  # what is on its way
@@ -38,6 +38,8 @@ def test_nothing_is_lost_and_nothing_is_heard_twice(acts: list[str]) -> None:
                     deliver(wire.pop(0))
             case "beat":
                 here.is_new(decode(there.beat()))
+            case "mention":
+                here.is_new({"type": "word of no weight", **there.confirmation()})
             case _:
                 come_again()
     come_again()
