@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from relight.counted import counted
 from relight.errors import RelightError, UsageError
 from relight.resilience.ledger.apart import default_ledger
+from relight.resilience.ledger.record import Record
 from relight.resilience.ledger.score import Standing, standings
 
 from .clusters.slurm.client import SlurmClient
@@ -64,7 +65,7 @@ def avoidance_of(asked: Mapping[str, str], partition_name: str | None, needed: i
     A ledger or a Slurm that does not answer costs the exclusion, never the submission.
     """
     try:
-        found = standings(default_ledger().records(), time.time())
+        found = standings(_records(), time.time())
         accused = [one for one in found if one.avoided]
         if not accused:
             return Avoidance()
@@ -84,6 +85,13 @@ def avoidance_of(asked: Mapping[str, str], partition_name: str | None, needed: i
     names = tuple(one.node for one in choice.avoided)
     exclude = ",".join(filter(None, (asked.get("exclude"), *names))) if names else None
     return Avoidance(exclude=exclude, nodes=names, notes=_notes(choice))
+
+
+def _records() -> list[Record]:
+    """What the ledger holds. The user's own lies beside the runs, where a submission writes anyway:
+    to start a process that may hang in its place would take longer than all else."""
+    apart = default_ledger()
+    return apart.records() if apart.ledger.shared else apart.ledger.records()
 
 
 def choose(

@@ -110,7 +110,7 @@ def _time_limit(save: Save | None) -> Iterator[Finding]:
 def _preemption(site: Site, save: Save | None) -> Iterator[Finding]:
     for partition in site.partitions:
         subject = f"preemption in {partition.name}"
-        if partition.preempt_mode in ("OFF", "UNKNOWN"):
+        if not partition.preempts:
             yield Finding(subject=subject, fact="none", follows="jobs there are not preempted")
             continue
         notice_s = partition.grace_s + site.kill_wait_s

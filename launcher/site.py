@@ -30,6 +30,11 @@ class Partition:
     default: bool
     nodes: int | None = None
 
+    @property
+    def preempts(self) -> bool:
+        """Whether its jobs may be preempted, as far as is known."""
+        return self.preempt_mode not in ("OFF", "UNKNOWN")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -100,7 +105,7 @@ def preemption_warning(
     """What to know before a job is preempted there; None when there is time to save, as far as is
     known, and when it was said before. ``former_runs`` is asked where jobs are preempted only."""
     partition = site.partition(partition_name)
-    if partition is None or partition.preempt_mode in ("OFF", "UNKNOWN"):
+    if partition is None or not partition.preempts:
         return None
     former = former_runs()
     notice_s = partition.grace_s + site.kill_wait_s
@@ -121,8 +126,12 @@ def preemption_warning(
 
 def warnings(resources: Resources, run: RunConfig) -> list[str]:
     """What to tell who has submitted this run about the site; silent when Slurm does not say."""
+    client = SlurmClient(timeout_s=2.0, pauses_s=())
     try:
-        site = read_site(SlurmClient(timeout_s=2.0, pauses_s=()))
+        partitions = client.partitions()
+        chosen = site_of({}, partitions).partition(resources.partition)
+        asks_config = chosen is not None and chosen.preempts  # which says how long it is given
+        site = site_of(client.config() if asks_config else {}, partitions)
     except RelightError:  # the job is sent, and a warning is worth no failure
         return []
     former = partial(former_runs, run.name, run.run_id, run.checkpoint.directory)

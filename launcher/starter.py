@@ -43,7 +43,7 @@ def _resources(site: Site | None) -> Iterator[str]:
 
 def _of_partition(partition: Partition, site: Site) -> str:
     limit = partition.max_time.lower()
-    if partition.preempt_mode in ("OFF", "UNKNOWN"):
+    if not partition.preempts:
         return f"limit {limit}; not preempted"
     notice_s = partition.grace_s + site.kill_wait_s
     return f"limit {limit}; preempted with {notice_s} s notice: a save must fit into that"

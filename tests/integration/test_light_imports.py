@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 HOME = Path(__file__).parents[2]
 HEAVY = ("h5py", "jinja2", "numpy", "pydantic", "rich", "submitit", "torch")
@@ -31,6 +34,20 @@ for name in sys.argv[2:]:
         print(f"{name} imports {found}")
     heavy -= set(sys.modules)
 """
+
+# Runs a verb; says which programs it starts, and at the end which packages it has brought.
+VERB = """
+import atexit, sys
+wanted = set(sys.argv.pop(1).split())
+def started(event, arguments):
+    if event == "subprocess.Popen":
+        print("starts", arguments[0], file=sys.__stderr__)
+sys.addaudithook(started)
+atexit.register(lambda: print("brings", *sorted(wanted & set(sys.modules)), file=sys.stderr))
+from relight.launcher.cli.main import main
+main()
+"""
+NEVER = "h5py numpy psutil rich torch"
 
 
 def light_modules() -> list[str]:
@@ -61,3 +78,33 @@ def test_a_heavy_import_would_be_seen() -> None:
         check=True,
     )
     assert done.stdout == "decimal imports decimal\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "programs", "without"),
+    [
+        ("sbatch job.sh", ["sbatch"], f"{NEVER} asyncio jinja2 pydantic submitit yaml"),
+        ("plan job.yaml", [], f"{NEVER} asyncio submitit"),
+        ("submit job.yaml", ["env", "scontrol"], NEVER),
+    ],
+)
+def test_what_a_submission_costs(
+    tmp_path: Path, words: str, programs: list[str], without: str
+) -> None:
+    """Neither packages that it has no use for, nor another interpreter, nor a second question."""
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "job.yaml").write_text("command: hostname\n")
+    (tmp_path / "sbatch.out").write_text("Submitted batch job 42\n")
+    own = {"RELIGHT_HOME": str(tmp_path / "home"), "FAKE_SLURM": str(tmp_path)}
+    fake_bin = HOME / "tests" / "data" / "slurm" / "fake" / "bin"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", VERB, without, *words.split()],
+        env={**os.environ, **own, "PATH": f"{fake_bin}:{os.environ['PATH']}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    expected = [*(f"starts {program}" for program in programs), "brings"]
+    assert (done.returncode, done.stderr.splitlines()) == (0, expected)
