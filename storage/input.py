@@ -6,6 +6,7 @@ import ctypes
 import errno
 import mmap
 import os
+import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from itertools import cycle
@@ -25,6 +26,9 @@ class Input:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._direct: int | None = None
+        self._tried_direct = False
+        self._lock = threading.Lock()
         self._readings: list[Generator[bytes, None, None]] = []
 
     def __enter__(self) -> Input:
@@ -38,6 +42,12 @@ class Input:
         for reading in self._readings:
             reading.close()
         os.close(self.fd)
+        if self._direct is not None:
+            os.close(self._direct)
+
+    def fill(self, block: Block, way: Way) -> bytes:
+        """Fills one block from its place; as `read`, in the thread that calls."""
+        return self._fill(self._direct_fd() if way.direct else None, block)
 
     def read(self, blocks: Iterable[Block], way: Way) -> Iterator[bytes]:
         """Fills every block from its place and yields the digests of what was read, in order.
@@ -49,17 +59,19 @@ class Input:
         return reading
 
     def _reading(self, blocks: Iterable[Block], way: Way) -> Generator[bytes, None, None]:
-        direct = _open_direct(self.path) if way.direct else None
-        try:
-            yield from in_parallel(lambda block: self._fill(direct, block), blocks, way.threads)
-        finally:
-            if direct is not None:
-                os.close(direct)
+        yield from in_parallel(lambda block: self.fill(block, way), blocks, way.threads)
 
     def digests(self, extents: Iterable[tuple[int, int]], way: Way) -> Iterator[bytes]:
         """The digests of blocks, each (position, size), whose bytes nobody wants to keep."""
         scratch = cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES)) for _ in range(ahead(way.threads))])
         return self.read(((at, next(scratch)[:size]) for at, size in extents), way)
+
+    def _direct_fd(self) -> int | None:
+        with self._lock:
+            if not self._tried_direct:
+                self._direct = _open_direct(self.path)
+                self._tried_direct = True
+        return self._direct
 
     def _fill(self, direct: int | None, block: Block) -> bytes:
         at, data = block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from .errors import CheckpointDamaged
 from .index import Index, Run
 from .input import Input, way_to_read
 from .keys import array_key
+from .node_reads import Place
 from .receipt import Receipt
 
 T = TypeVar("T")
@@ -58,15 +59,26 @@ class Shard:
         for file in (self._input, *self._bases.values()):
             file.close()
 
-    def fill(self, buffers: Iterable[memoryview]) -> None:
-        """Reads the index's runs into buffers of their sizes. Raises CheckpointDamaged."""
-        for base, found in self._by_file(zip(self.index.runs(), buffers, strict=True)):
-            places = (
-                block
+    def fill(self, wanted: Iterable[tuple[Run, memoryview]], done: Container[bytes] = ()) -> None:
+        """Reads runs into buffers of their sizes, but for blocks whose digests are in `done`.
+
+        Raises CheckpointDamaged.
+        """
+        for base, found in self._by_file(wanted):
+            left = [
+                (place, block)
                 for run, buffer in found
-                for block in blocks.split(run.at, buffer, self.index.block_bytes)
-            )
-            self._fill(base, places, (block for run, _ in found for block in self._blocks(run)))
+                for place, block in self._placed(run, buffer)
+                if block.digest not in done
+            ]
+            self._fill(base, (place for place, _ in left), (block for _, block in left))
+
+    def places(self, run: Run, buffer: memoryview) -> Iterator[tuple[bytes, Place]]:
+        """The blocks of a run by their digests, for `node_reads`. Raises CheckpointDamaged."""
+        file = self._file(run.base)
+        way = way_to_read(file)
+        for (at, data), block in self._placed(run, buffer):
+            yield block.digest, Place(file.path, at, data, way)
 
     def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
@@ -95,6 +107,10 @@ class Shard:
                 continue
             found = file.digests(watched(runs), way_to_read(file))
             yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
+
+    def _placed(self, run: Run, buffer: memoryview) -> Iterable[tuple[blocks.Block, _Block]]:
+        found = blocks.split(run.at, buffer, self.index.block_bytes)
+        return zip(found, self._blocks(run), strict=True)
 
     def _fill(self, base: str, places: Iterable[blocks.Block], expected: Iterable[_Block]) -> None:
         file = self._file(base)

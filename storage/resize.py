@@ -16,6 +16,7 @@ from .keys import Path as Key
 from .keys import array_paths
 from .manifest import Manifest
 from .needs import Needs, Piece
+from .node_reads import Neighbours
 from .parts import Parts, parts_of
 from .restore import State, load_cut, load_shard
 from .shards import Shards
@@ -36,10 +37,12 @@ def load_for(
     world_size: int,
     needs: Needs,
     tier: Path | None = None,
+    neighbours: Neighbours | None = None,
 ) -> Loaded:
     """A rank's state, whatever number of ranks saved it. Tensors come back on the CPU.
 
-    Shards that are in a node's `tier` too are read there.
+    Shards that are in a node's `tier` too are read there, and what `neighbours` want too is read by
+    one of them.
 
     Raises:
         RanksDiffer: ranks have saved different values of a thing, and nothing says whose counts.
@@ -48,15 +51,15 @@ def load_for(
     """
     same_world = world_size == manifest.world_size
     if same_world and not needs.pieces:
-        return Loaded(load_shard(directory, manifest, rank, tier=tier))
+        return Loaded(load_shard(directory, manifest, rank, tier=tier, neighbours=neighbours))
     with Shards(directory, manifest, tier) as shards:
         if same_world and _as_saved(shards, rank, needs):
-            return Loaded(load_shard(directory, manifest, rank, tier=tier))
+            return Loaded(load_shard(directory, manifest, rank, tier=tier, neighbours=neighbours))
         indexes = {one: shards.index(one) for one in range(manifest.world_size)}
     _require_pieces(parts_of(indexes), needs)
     apart = set() if same_world else _set_apart(directory, manifest, world_size, needs)
     boxes = {key: piece.box for key, piece in needs.pieces.items()}
-    state = load_cut(directory, manifest, rank, boxes, tier)
+    state = load_cut(directory, manifest, rank, boxes, tier, neighbours)
     return Loaded(state, frozenset(apart if rank >= manifest.world_size else ()))
 
 

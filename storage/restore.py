@@ -15,15 +15,16 @@ from . import content
 from .boxes import Box
 from .errors import PartsUnfit, WorldChanged
 from .keys import Path as Key
-from .keys import part_of_path, replaced
+from .keys import array_paths, part_of_path, replaced
 from .leaf import Form
 from .manifest import Manifest
+from .node_reads import Neighbours
 from .numpy_state import Buffer, in_pages
 from .parts import Parts, Saved, misfit, parts_of
 from .read_shard import Damage
 from .rebuild import rebuild
 from .sealed import Json
-from .shards import Shards
+from .shards import Place, Shards
 
 State = dict[str, object]
 Wanted = Mapping[str, object]
@@ -35,10 +36,12 @@ def load_shard(
     rank: int,
     world_size: int | None = None,
     tier: Path | None = None,
+    neighbours: Neighbours | None = None,
 ) -> State:
     """A rank's state as it was saved; every block is checked while it is read.
 
-    Shards that are in a node's `tier` too are read there. Tensors come back on the CPU.
+    Shards that are in a node's `tier` too are read there. What `neighbours`, who all have to call
+    this, want too is read by one of them. Tensors come back on the CPU.
     Raises CheckpointDamaged, WorldChanged, PartsUnfit, FormatUnknown.
     """
     if world_size not in (None, manifest.world_size):
@@ -46,8 +49,10 @@ def load_shard(
     if not 0 <= rank < manifest.world_size:
         raise WorldChanged(manifest.world_size, f"rank {rank}")
     with Shards(directory, manifest, tier) as shards, understood(shards, rank):
-        arrays = shards.all_arrays(rank)
         tree = shards.index(rank).tree
+        own = ((rank, run) for run in shards.index(rank).runs())
+        shards.fetch([*own, *_borrowed(shards, rank)], neighbours)
+        arrays = shards.all_arrays(rank)
         if shards.index(rank).borrows:
             tree = _Collected(shards, rank, arrays).with_borrowed(tree)
         return cast(State, rebuild(tree, arrays))
@@ -86,17 +91,27 @@ def load_cut(
     rank: int,
     boxes: Mapping[Key, Box] | None,
     tier: Path | None = None,
+    neighbours: Neighbours | None = None,
 ) -> State:
     """Like `load_state`, with the wanted boxes by their keys; None for all parts, whole."""
     source = rank % manifest.world_size
     with Shards(directory, manifest, tier) as shards, understood(shards, source):
         parts = parts_of({one: shards.index(one) for one in range(manifest.world_size)})
+        nodes = array_paths(shards.index(source).tree)
+        whole = (shards.holder(source, key, node) for key, node in nodes if key not in parts)
+        shards.fetch([shards.place(*place) for place in whole], neighbours)
         collected = _Collected(shards, source, [])
         tree = collected.with_parts(shards.index(source).tree, parts, boxes)
         state = cast(State, rebuild(tree, collected.arrays))
         for key in boxes.keys() - collected.placed if boxes else ():
             _put(state, key, collected.part(parts, key, boxes))
         return state
+
+
+def _borrowed(shards: Shards, rank: int) -> Iterator[Place]:
+    for key, node in array_paths(shards.index(rank).tree):
+        if "written_by" in node:
+            yield shards.place(*shards.holder(rank, key, node))
 
 
 class _Collected:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from . import blocks, content
+from . import blocks, content, node_reads
 from .condition import shard_fault
 from .errors import PartsUnfit
 from .index import Index, Run
@@ -14,10 +15,14 @@ from .keys import array_paths
 from .layout import step_dir
 from .leaf import Form
 from .manifest import Manifest
+from .node_reads import Neighbours
 from .numpy_state import Buffer, in_pages
 from .pack import unpack
 from .read_shard import Shard
 from .receipt import Receipt
+from .way import in_memory
+
+Place = tuple[int, Run]  # a rank, and a run of its shard
 
 _MOST_OPEN = 64  # a process may often have 1024 files open, a checkpoint more shards
 
@@ -34,7 +39,7 @@ class Shards:
         self._manifest = manifest
         self._shards: dict[int, Shard] = {}  # open ones, those used last at the end
         self._indexes: dict[int, Index] = {}
-        self._packs: dict[int, Buffer] = {}
+        self._fetched: dict[tuple[int, int | None], Buffer] = {}  # by rank and array
         self._places: dict[int, dict[int, tuple[Run, int]]] = {}
         self._keys: dict[int, dict[Key, int]] = {}
 
@@ -68,12 +73,46 @@ class Shards:
         index = self.index(rank)
         return index.forms[index.arrays[number]]
 
+    def fetch(self, wanted: Iterable[Place], neighbours: Neighbours | None = None) -> None:
+        """Reads the runs of some arrays in one go, for the methods below to take.
+
+        What other ranks of this node want too is read by one of them.
+        """
+        by_rank: dict[int, list[tuple[Run, memoryview]]] = defaultdict(list)
+        for rank, run in dict.fromkeys(wanted):
+            data = self._fetched[rank, run.array] = in_pages(run.size_bytes)
+            by_rank[rank].append((run, data.data))
+        done = node_reads.fill(neighbours, self._shareable(by_rank)) if neighbours else frozenset()
+        for rank, runs in by_rank.items():
+            self[rank].fill(runs, done)
+
+    def _shareable(
+        self, by_rank: Mapping[int, list[tuple[Run, memoryview]]]
+    ) -> dict[bytes, list[node_reads.Place]]:
+        """What other ranks may want too, if it is not in memory already."""
+        found: dict[bytes, list[node_reads.Place]] = defaultdict(list)
+        for rank, runs in by_rank.items():
+            index = self.index(rank)
+            if index.block_bytes > blocks.BLOCK_BYTES or in_memory(self[rank].path):
+                continue
+            for run, data in runs:
+                is_part = (
+                    run.array is not None and self.form(rank, run.array).global_shape is not None
+                )
+                if is_part and not index.borrows:  # each rank has its own
+                    continue
+                for digest, place in self[rank].places(run, data):
+                    found[digest].append(place)
+        return found
+
+    def place(self, rank: int, number: int) -> Place:
+        """Where an array lies, for `fetch`."""
+        return rank, self._place(rank, number)[0]
+
     def all_arrays(self, rank: int) -> list[object]:
-        """All arrays of one shard, in one go. Raises ValueError too."""
+        """All arrays of one shard, which have been fetched. Raises ValueError too."""
         index = self.index(rank)
-        buffers = [in_pages(run.size_bytes) for run in index.runs()]
-        self[rank].fill(buffer.data for buffer in buffers)
-        *own, pack = buffers
+        *own, pack = (self._fetched[rank, run.array] for run in index.runs())
         found = unpack(index, pack)
         for number, buffer in zip(index.own(), own, strict=True):
             found[number] = content.rebuild(self.form(rank, number), buffer)
@@ -111,8 +150,10 @@ class Shards:
     def bytes_of(self, rank: int, number: int, start: int, stop: int) -> Buffer:
         """Bytes start to stop of an array; no more than the blocks around them is read."""
         run, base = self._place(rank, number)
-        if run.array is None:
-            return self._pack(rank, run)[base + start : base + stop]
+        if run.array is None and (rank, None) not in self._fetched:
+            self.fetch([(rank, run)])
+        if (rank, run.array) in self._fetched:
+            return self._fetched[rank, run.array][base + start : base + stop]
         size = self.index(rank).block_bytes
         first, last = start // size, -(-stop // size)
         begin, end = first * size, min(last * size, run.size_bytes)
@@ -124,9 +165,3 @@ class Shards:
         if rank not in self._places:
             self._places[rank] = self.index(rank).places()
         return self._places[rank][number]
-
-    def _pack(self, rank: int, run: Run) -> Buffer:
-        if rank not in self._packs:
-            self._packs[rank] = in_pages(run.size_bytes)
-            self[rank].fill_blocks(run, 0, self._packs[rank].data)
-        return self._packs[rank]

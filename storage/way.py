@@ -90,6 +90,13 @@ def _memory() -> Path:
     return Path(base, "relight", "ways.json").expanduser()
 
 
+def in_memory(path: Path) -> bool:
+    """Whether a file needs neither disk nor network to be read, as far as that can be told."""
+    with suppress(OSError, ValueError):
+        return _file_system(path).partition(" ")[0] in ("tmpfs", "ramfs")
+    return False
+
+
 def _file_system(path: Path) -> str:
     """Type, source and mount point: the same on all nodes, where device numbers are not."""
     device = path.stat().st_dev

@@ -23,6 +23,7 @@ from relight.storage.errors import ManifestDamaged
 from relight.storage.layout import Incarnation, manifest_path, step_dir, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
+from relight.storage.node_reads import WORTH_SHARING_BYTES, Neighbours
 from relight.storage.notes import Notes
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
@@ -155,12 +156,13 @@ class SupervisedCheckpoints:
     def _nearest(self, manifest: Manifest, needs: Callable[[], Needs]) -> Restored:
         """Out of the tier what is there; its copies are of the very bytes of the manifest."""
         tier = self._tier
+        neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
         if tier is None:
-            return _read(self._directory, manifest, self._world, needs)
+            return _read(self._directory, manifest, self._world, needs, neighbours=neighbours)
         own = manifest.receipts[self._world.rank % manifest.world_size]
         self.near = not shard_fault(step_dir(tier.folder, manifest.step), own)
         try:
-            return _read(self._directory, manifest, self._world, needs, tier.folder)
+            return _read(self._directory, manifest, self._world, needs, tier.folder, neighbours)
         except CheckpointDamaged as error:
             if not Path(error.file).is_relative_to(tier.folder):
                 raise
@@ -264,10 +266,12 @@ class OwnCheckpoints:
 
     def _load(self, manifest: Manifest, needs: Callable[[], Needs]) -> tuple[Restored | None, str]:
         try:
-            return _read(self._directory, manifest, self._world, needs), ""
+            neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
+            restored = _read(self._directory, manifest, self._world, needs, neighbours=neighbours)
         except (CheckpointDamaged, FileNotFoundError) as error:
             _tell(self._world, str(error))
             return None, str(error)
+        return restored, ""
 
     def _commit(self, step: int) -> None:
         receipts = self._receipts(step)
@@ -320,14 +324,24 @@ def _read(
     world: World,
     needs: Callable[[], Needs],
     tier: Path | None = None,
+    neighbours: Neighbours | None = None,
 ) -> Restored:
     # In another world a rank reads the shards of all.
     rank, saved = world.rank, manifest.receipts
     for receipt in saved[rank : rank + 1] if world.size == manifest.world_size else saved:
         for file in receipt.files:
             await_file(step_dir(directory, manifest.step) / file)
-    loaded = load_for(directory, manifest, world.rank, world.size, needs(), tier)
+    loaded = load_for(directory, manifest, world.rank, world.size, needs(), tier, neighbours)
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
+
+
+def _neighbours(
+    directory: Path, manifest: Manifest, world: World, incarnation: Incarnation
+) -> Neighbours | None:
+    """None where nothing is gained: this rank is alone on its node, or the checkpoint small."""
+    if world.local_size < 2 or manifest.payload_bytes < WORTH_SHARING_BYTES:
+        return None
+    return Neighbours(f"{directory} {incarnation.folder} {manifest.step}", world.local_size)
 
 
 def _tell(world: World, text: str) -> None:
