@@ -169,6 +169,13 @@ def _seconds(seconds: float, digits: int = 3) -> str:
     return f"{seconds:.0f}" if seconds >= 10 ** (digits - 1) else f"{seconds:.{digits}g}"
 
 
+def _gpu_memory_stayed(data: Data) -> str:
+    held = data.get("held")
+    each = held.items() if isinstance(held, Mapping) else ()
+    told = "; ".join(f"{node}: {evidence}" for node, evidence in each)
+    return f"GPU memory is not given back: {told}"
+
+
 def _notified(data: Data) -> str:
     failure = data.get("failure")
     return f"notify by {data.get('by')}: {f'nobody was told: {failure}' if failure else 'done'}"
@@ -184,6 +191,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "RanksHung": _ranks_hung,
     "RanksLingered": _ranks_lingered,
     "RanksStraggled": lambda d: f"slow: {d.get('detail')}",
+    "GpuMemoryStayed": _gpu_memory_stayed,
     "LossNotFinite": lambda d: f"rank {d.get('rank')} on {d.get('node')}: {d.get('detail')}",
     "NodesWatched": _nodes_watched,
     "NodesExamined": _nodes_examined,

@@ -10,6 +10,7 @@ said again over the next one, and heeded once (``numbered``).
 agent → supervisor
     ``hello``      token, task, node, local_task, pid, got: the first line of a connection
     ``port``       port: the answer to ``need_port``
+    ``gpus``       held: the answer to ``gpus``, empty when their memory is free
     ``started``    generation, pid
     ``exited``     generation, code or null, signal or null, tail (last lines), max_rss_bytes
     ``signalled``  signal: the agent itself was sent this signal
@@ -20,6 +21,8 @@ supervisor → agent
     ``welcome``    got: the answer to ``hello``
     ``beat``       got, if that has changed: the supervisor lives
     ``need_port``  nothing
+    ``gpus``       limit_s, gpus: wait so long for the memory of GPUs to be free, then say what is
+                   held; gpus: how many the run asks for on a node
     ``start``      generation, argv, cwd, env, secret_files, log, warm, watched: start the program;
                    with log null it is a batch script, and does not find the variables
                    ``without_env``: it writes where the agent does, and signals reach it

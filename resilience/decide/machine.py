@@ -28,12 +28,10 @@ from .events import (
     AllocationArranged,
     AllocationRefused,
     AttemptStarted,
-    CheckpointArchived,
     CheckpointCommitted,
-    CheckpointDrilled,
-    CheckpointFetched,
     CheckpointRefused,
     Event,
+    GpuMemoryStayed,
     LossNotFinite,
     NodeDegraded,
     NodesExamined,
@@ -53,11 +51,7 @@ from .events import (
     SaveFailed,
     StartFailed,
     StopRequested,
-    StorageAnswered,
-    StorageSilent,
     Superseded,
-    TierFailed,
-    TierRead,
     ToldToSave,
 )
 from .moving import allocation_arranged, allocation_refused, given_again
@@ -65,6 +59,15 @@ from .past import remember
 from .policy import Policy
 from .rules import Blame, Budget
 from .state import Phase, State
+from .storage_events import (
+    CheckpointArchived,
+    CheckpointDrilled,
+    CheckpointFetched,
+    StorageAnswered,
+    StorageSilent,
+    TierFailed,
+    TierRead,
+)
 from .told_to_stop import ranks_lingered, stop_requested, told_to_save
 from .ways_back import (
     USER,
@@ -83,6 +86,7 @@ from .while_running import (
     checkpoint_committed,
     checkpoint_drilled,
     checkpoint_refused,
+    gpu_memory_stayed,
     loss_not_finite,
     rank_exited,
     rank_lost,
@@ -130,6 +134,8 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return ranks_hung(state, event)
         case RanksStraggled():
             return ranks_straggled(state, event)
+        case GpuMemoryStayed():
+            return gpu_memory_stayed(state, event, policy)
         case LossNotFinite():
             return loss_not_finite(state, event, policy)
         case RanksStopped():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -129,7 +129,7 @@ class State:
     witnesses: frozenset[str] = frozenset()  # nodes on which the file system has failed
     suspects: tuple[str, ...] = ()
     degraded: tuple[Exclusion, ...] = ()  # turned bad under the ranks, which still run on them
-    slow: frozenset[str] = frozenset()  # nodes that are used when no other is there
+    last_choice: tuple[Exclusion, ...] = ()  # nodes that are used when no other is there, and why
     kept: frozenset[str] = frozenset()  # likewise, and no other node could be had for them
 
     @property
@@ -138,7 +138,14 @@ class State:
 
     @property
     def healthy(self) -> tuple[str, ...]:
-        """The nodes that may carry ranks, slow ones last."""
-        avoided = set(self.excluded_nodes)
+        """The nodes that may carry ranks, those of last choice last."""
+        avoided, last = set(self.excluded_nodes), {one.node for one in self.last_choice}
         usable = [node for node in self.nodes if node not in avoided]
-        return tuple(sorted(usable, key=lambda node: node in self.slow))
+        return tuple(sorted(usable, key=lambda node: node in last))
+
+    def chosen_last(self, node: str, cause: FaultCause, evidence: str) -> State:
+        """With one more node that is used when no other is there; the first reason stays."""
+        if any(one.node == node for one in self.last_choice):
+            return self
+        one = Exclusion(node=node, cause=cause.value, evidence=evidence)
+        return replace(self, last_choice=(*self.last_choice, one))

@@ -67,6 +67,9 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
     active = state.healthy[: policy.nodes]
     if len(active) < policy.nodes:
         reason = f"{reason}; on {len(active)} of {policy.nodes} nodes, no other is there"
+    for one in state.last_choice:
+        if one.node in state.healthy and one.node not in active:
+            reason = f"{reason}; another node takes the place of {one.node}: {_of(one)}"
     generation = state.generation + 1
     started = replace(
         state,
@@ -129,14 +132,17 @@ def move(state: State, policy: Policy, now: float, reason: str) -> Decision:
 
 
 def _ask(state: State, reason: str) -> Decision:
+    for one in state.last_choice:
+        if one.node not in state.excluded_nodes:
+            reason = f"{reason}; without {one.node}: {_of(one)}"
     order = RequestAllocation(exclude=to_avoid(state), reason=reason)
     return replace(state, phase=Phase.MOVING, avoided=order.exclude), (order,)
 
 
 def to_avoid(state: State) -> tuple[str, ...]:
     """When too many are excluded, the first are forgotten: weak evidence is, then the oldest."""
-    slow = state.slow - set(state.excluded_nodes)
-    return (*sorted(slow), *(exclusion.node for exclusion in weakest_first(state.excluded)))
+    last = {one.node for one in state.last_choice} - set(state.excluded_nodes)
+    return (*sorted(last), *(exclusion.node for exclusion in weakest_first(state.excluded)))
 
 
 def restarting(state: State, arranged: AllocationArranged) -> Decision:
@@ -211,6 +217,10 @@ def cause_of_fault(state: State) -> str:
 
 def _advice(state: State) -> str:
     return f"; {state.fault.advice}" if state.fault is not None and state.fault.advice else ""
+
+
+def _of(one: Exclusion) -> str:
+    return f"{one.cause}, {one.evidence}"
 
 
 def _reasons(state: State) -> str:

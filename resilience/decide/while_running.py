@@ -22,8 +22,8 @@ from .classify import (
 from .degrade import go_on
 from .events import (
     CheckpointCommitted,
-    CheckpointDrilled,
     CheckpointRefused,
+    GpuMemoryStayed,
     LossNotFinite,
     RankExited,
     RankLost,
@@ -36,6 +36,7 @@ from .events import (
 from .policy import Policy
 from .rules import Budget
 from .state import Phase, State, Unsaved
+from .storage_events import CheckpointDrilled
 from .told_to_stop import saved_and_ended
 from .ways_back import Decision, finish
 
@@ -220,7 +221,25 @@ def ranks_straggled(state: State, event: RanksStraggled) -> Decision:
     known = state.phase is Phase.RUNNING and event.generation == state.generation
     if not known or not event.by_node or len(state.active) == 1:
         return state, ()
-    return replace(state, slow=state.slow | {event.node}), ()
+    return state.chosen_last(event.node, FaultCause.STRAGGLER, event.detail), ()
+
+
+def gpu_memory_stayed(state: State, event: GpuMemoryStayed, policy: Policy) -> Decision:
+    """Ranks may find too little memory there: they start elsewhere, if there is another node."""
+    if state.phase is not Phase.STARTING or event.generation != state.generation:
+        return state, ()
+    for node, evidence in event.held.items():
+        state = state.chosen_last(node, FaultCause.GPU_MEMORY_HELD, evidence)
+    if set(state.healthy[: policy.nodes]) == set(state.active):
+        return state, ()
+    fault = Fault(
+        cause=FaultCause.GPU_MEMORY_HELD,
+        rank=None,
+        node=None,
+        evidence="; ".join(f"{node}: {evidence}" for node, evidence in event.held.items()),
+        budget=Budget.NODE,
+    )
+    return replace(state, phase=Phase.STOPPING, fault=fault), (StopRanks(reason=fault.evidence),)
 
 
 def loss_not_finite(state: State, event: LossNotFinite, policy: Policy) -> Decision:

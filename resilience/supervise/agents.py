@@ -14,7 +14,7 @@ from typing import Final
 
 from ..config import RunConfig
 from ..decide.events import StartFailed
-from ..messages import Message, number
+from ..messages import Message, number, text
 from ..run_folder import RunFolder
 from ..worker.beats import VARIABLE as BEAT_VARIABLE
 from ..worker.beats import beat_of_world
@@ -27,6 +27,8 @@ CONNECT_LIMIT_S: Final = 60.0
 # Longer than a broken way takes to be noticed (2 s) and made anew: that alone is no loss.
 SILENT_LIMIT_S: Final = 5.0
 BROKEN_LIMIT_S: Final = 2.0
+GPU_LIMIT_S: Final = 10  # for programs that have ended to give the memory of their GPUs back
+_ANSWER_S: Final = 10.0
 
 
 class Agents:
@@ -52,6 +54,7 @@ class Agents:
         self._nodes: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self._rank0_port: int | None = None
+        self._gpu_memory: dict[int, str] = {}  # what each agent says of it
 
     @property
     def world_size(self) -> int:
@@ -90,6 +93,21 @@ class Agents:
         if not await self._until(lambda: self._rank0_port is not None, CONNECT_LIMIT_S):
             return None
         return self._rank0_port
+
+    async def gpu_memory_held(self) -> Mapping[str, str]:
+        """Wait for GPUs to give memory back that programs had which have ended.
+
+        The nodes that did not, with what is held there. Who does not answer says nothing of it.
+        """
+        self._gpu_memory.clear()
+        self.tell({"type": "gpus", "limit_s": GPU_LIMIT_S, "gpus": self._config.gpus_per_node})
+        limit_s = GPU_LIMIT_S + _ANSWER_S
+        await self._until(lambda: len(self._gpu_memory) >= len(self.lines), limit_s)
+        held: dict[str, dict[str, None]] = {}  # agents of a node see the same, or their own
+        for task, line in sorted(self.lines.items()):
+            if said := self._gpu_memory.get(task):
+                held.setdefault(line.node, {})[said] = None
+        return {node: "; ".join(said) for node, said in held.items()}
 
     def start_failed(self, generation: int) -> StartFailed:
         """Which agents did not come, as far as anybody can tell."""
@@ -209,6 +227,9 @@ class Agents:
                 self._changed.set()
             case "port":
                 self._rank0_port = number(message, "port")
+                self._changed.set()
+            case "gpus":
+                self._gpu_memory[line.task] = text(message, "held")
                 self._changed.set()
             case _:
                 self._on_word(line, message)

@@ -21,7 +21,8 @@ from relight.storage.fetch import wanted
 
 from ..config import ArchiveConfig, RunConfig
 from ..decide.actions import Outcome
-from ..decide.events import CheckpointArchived, CheckpointFetched, Event
+from ..decide.events import Event
+from ..decide.storage_events import CheckpointArchived, CheckpointFetched
 from ..worker.secret_files import read_secrets
 
 _log: Final = logging.getLogger(__name__)

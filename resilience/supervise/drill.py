@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ..decide.events import CheckpointDrilled, Event
+from ..decide.events import Event
+from ..decide.storage_events import CheckpointDrilled
 
 _log: Final = logging.getLogger(__name__)
 

@@ -36,9 +36,8 @@ from ..decide.events import (
     Event,
     RestoreImpossible,
     StartFailed,
-    StorageAnswered,
-    StorageSilent,
 )
+from ..decide.storage_events import StorageAnswered, StorageSilent
 from ..health.exclusion import record_exclusion
 from ..run_folder import RunFolder
 from . import storage_probe

@@ -12,6 +12,7 @@ from ..config import RunConfig
 from ..decide.actions import StartRanks, StopRanks
 from ..decide.events import (
     Event,
+    GpuMemoryStayed,
     RankExited,
     RankLost,
     RanksStarted,
@@ -100,6 +101,9 @@ class Ranks:
     ) -> None:
         """Bring the expected generation up and report RanksStarted or StartFailed."""
         connected = await self._agents.bring_up(order.nodes)
+        ranks_have_ended = order.generation > 1 and self._config.program == "ranks"
+        if connected and ranks_have_ended and (held := await self._agents.gpu_memory_held()):
+            self._emit(GpuMemoryStayed(generation=order.generation, held=held))
         port = await self._agents.free_port() if connected else None
         if port is None or not self._agents.all_connected:
             self._emit(self._agents.start_failed(self.generation))

@@ -27,7 +27,8 @@ from relight.storage.receipt import Receipt
 from relight.storage.set_aside import records
 
 from ..config import RunConfig
-from ..decide.events import Event, SaveFailed, Superseded, TierFailed, TierRead
+from ..decide.events import Event, SaveFailed, Superseded
+from ..decide.storage_events import TierFailed, TierRead
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .archiving import Archiving

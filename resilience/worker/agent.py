@@ -39,6 +39,7 @@ from .beats import SHORT_S, agent_beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
 from .drains import Drains
 from .flight_recorder import recorder_variables
+from .gpu_memory import GpuMemory, has_gpus
 from .lines import Lines
 from .program import Program, before_python
 from .shared_memory import remove_leftovers
@@ -89,7 +90,9 @@ class Agent:
         self._beaten = 0.0
         self._beat_s = agent_beat_s(os.environ, leader=leader)
         self._running = True
-        self._drains = Drains()
+        self._beside: set[int] = set()  # children that the program has nothing to do with
+        self._drains = Drains(self._beside)
+        self._gpu_memory: GpuMemory | None = None
         self._keep_tier = False
         self._reported: tuple[signal.Signals, ...] = _REPORTED_SIGNALS
         self._door = socket.socket(socket.AF_UNIX)
@@ -117,6 +120,9 @@ class Agent:
                 self._tell_word(*drained)
             if self._drains.done():
                 self._relay({"type": "copied"})
+            if self._gpu_memory is not None and (held := self._gpu_memory.look()) is not None:
+                self._gpu_memory = None
+                self._tell({"type": "gpus", "held": held})
             self._keep_time()
         if self._standby is not None:
             self._standby.end()
@@ -125,6 +131,8 @@ class Agent:
             self._program.wait()
         remove_leftovers(self._begun, limit_s=END_PATIENCE_S)  # what nobody has had the time for
         self._drains.end(keep=self._keep_tier)
+        if self._gpu_memory is not None:
+            self._gpu_memory.end()
 
     # The supervisor
 
@@ -136,6 +144,11 @@ class Agent:
         match order["type"]:
             case "need_port":
                 self._tell({"type": "port", "port": free_port()})
+            case "gpus" if has_gpus():
+                limit_s, gpus = number(order, "limit_s"), number(order, "gpus")
+                self._gpu_memory = GpuMemory(limit_s, gpus, self._beside)
+            case "gpus":
+                self._tell({"type": "gpus", "held": ""})
             case "start":
                 self._start(order)
             case "stop":
@@ -178,7 +191,7 @@ class Agent:
             cwd=text(order, "cwd"),
             log=None if is_script else Path(text(order, "log")),
             standby=self._standby,
-            beside=self._drains.pids,
+            beside=self._beside,
         )
         self._standby, self._warm_up_at, self._give_up_at = None, float("inf"), float("inf")
         self._warm = PythonCommand.of(argv) if order["warm"] is True else None

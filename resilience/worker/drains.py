@@ -30,11 +30,12 @@ class Drains:
     """What an agent does for the tier of its node; nothing before :meth:`lodge`.
 
     Attributes:
-        pids: the process that copies now, if there is one.
+        pids: the agent's children that its program has nothing to do with; the process that copies
+            is one of them while there is one.
     """
 
-    def __init__(self) -> None:
-        self.pids: set[int] = set()
+    def __init__(self, pids: set[int]) -> None:
+        self.pids = pids
         self._folder: Path | None = None
         self._held: int | None = None
         self._waiting: deque[tuple[int, Message]] = deque()
@@ -104,7 +105,7 @@ class Drains:
         if process.poll() is None:
             return None
         self._process = None
-        self.pids.clear()
+        self.pids.discard(process.pid)
         if self._dropped:
             self._dropped = False
             self._answer.close()

@@ -16,7 +16,8 @@ from stage.objects import BUCKET, s3_server
 
 from relight.resilience.config import ArchiveConfig, CheckpointConfig, RunConfig
 from relight.resilience.decide.actions import Outcome
-from relight.resilience.decide.events import CheckpointArchived, Event
+from relight.resilience.decide.events import Event
+from relight.resilience.decide.storage_events import CheckpointArchived
 from relight.resilience.supervise.archiving import Archiving
 from relight.resilience.supervise.journal import Record, read_journals
 from relight.storage.archive import archived, drop, put, thin

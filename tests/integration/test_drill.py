@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from stage.local import PROGRAM, Run
 
-from relight.resilience.decide.events import CheckpointDrilled, Event
+from relight.resilience.decide.events import Event
+from relight.resilience.decide.storage_events import CheckpointDrilled
 from relight.resilience.supervise.drill import Drill
 from relight.resilience.supervise.journal import read_journals
 from relight.storage.checkpointer import save_shard

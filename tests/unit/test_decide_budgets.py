@@ -235,7 +235,8 @@ def test_a_suspicion_does_not_cost_the_allocation() -> None:
 def test_what_is_known_least_well_of_is_forgotten_first() -> None:
     strong = Exclusion(node="n1", cause="GPU lost", evidence="fallen off the bus")
     weak = Exclusion(node="n2", cause="crashed", evidence="the second time there")
-    state = State(excluded=(strong, weak), slow=frozenset({"n3"}))
+    slow = Exclusion(node="n3", cause="straggler", evidence="twice the time")
+    state = State(excluded=(strong, weak), last_choice=(slow,))
     assert to_avoid(state) == ("n3", "n2", "n1")
     begin = AttemptStarted(
         attempt="7.1", job_id="7", restart_count=1, nodes=("n1", "n2"), batch_node="n1"

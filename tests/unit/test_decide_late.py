@@ -31,11 +31,10 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
-    StorageAnswered,
-    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.storage_events import StorageAnswered, StorageSilent
 
 POLICY = Policy(nodes=2, tasks_per_node=1)
 BEGIN = AttemptStarted(

@@ -28,7 +28,6 @@ from relight.resilience.decide.events import (
     AllocationRefused,
     AttemptStarted,
     CheckpointCommitted,
-    CheckpointDrilled,
     CheckpointRefused,
     Event,
     NodesProbed,
@@ -48,6 +47,7 @@ from relight.resilience.decide.events import (
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.storage_events import CheckpointDrilled
 
 POLICY = Policy(nodes=2, tasks_per_node=1)
 

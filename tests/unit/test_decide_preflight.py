@@ -23,11 +23,10 @@ from relight.resilience.decide.events import (
     Event,
     NodesRejected,
     PreflightFinished,
-    StorageAnswered,
-    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.storage_events import StorageAnswered, StorageSilent
 
 POLICY = Policy(nodes=1, tasks_per_node=1)
 FULL = "disk: 1 MiB free"

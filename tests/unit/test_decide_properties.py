@@ -22,9 +22,9 @@ from relight.resilience.decide.events import (
     AllocationRefused,
     AttemptStarted,
     CheckpointCommitted,
-    CheckpointDrilled,
     CheckpointRefused,
     Event,
+    GpuMemoryStayed,
     LossNotFinite,
     NodeDegraded,
     NodesExamined,
@@ -43,15 +43,18 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
-    StorageAnswered,
-    StorageSilent,
     Superseded,
-    TierFailed,
-    TierRead,
     ToldToSave,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.storage_events import (
+    CheckpointDrilled,
+    StorageAnswered,
+    StorageSilent,
+    TierFailed,
+    TierRead,
+)
 
 NODES = ("n1", "n2", "n3")
 POLICY = Policy(nodes=2, tasks_per_node=1, not_finite="rollback")
@@ -114,6 +117,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         detail=st.just("x"),
         by_node=st.booleans(),
     ),
+    st.builds(GpuMemoryStayed, generation=generations, held=evidence),
     st.builds(
         LossNotFinite,
         generation=generations,

@@ -1,14 +1,16 @@
-"""A slow node: nothing is stopped for it, and the next start takes another one."""
+"""Nodes of last choice: slow ones, for which nothing is stopped, and those with full GPUs."""
 
 from __future__ import annotations
 
 from promises import step
 
-from relight.resilience.decide.actions import Action, RequestAllocation, StartRanks
+from relight.resilience.decide.actions import Action, RequestAllocation, StartRanks, StopRanks
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.events import (
     AttemptStarted,
     Event,
+    GpuMemoryStayed,
+    NodesRejected,
     RankExited,
     RanksStarted,
     RanksStopped,
@@ -51,13 +53,16 @@ def test_the_ranks_go_on() -> None:
 
 
 def test_the_next_start_takes_a_spare_in_its_place() -> None:
-    _, actions = tell([STARTED, SLOW, *KILLED], "n1", "n2", "n3")
+    _, actions = tell([STARTED, SLOW, SLOW, *KILLED], "n1", "n2", "n3")
     assert nodes_of(actions) == ("n1", "n3")
+    told = "another node takes the place of n2: straggler, twice the time"
+    assert actions[-1].reason.endswith(told), "the journal says why"
 
 
 def test_without_a_spare_it_is_used_again_and_costs_no_allocation() -> None:
     _, actions = tell([STARTED, SLOW, *KILLED], "n1", "n2")
     assert nodes_of(actions) == ("n1", "n2")
+    assert "straggler" not in actions[-1].reason
 
 
 def test_a_new_allocation_avoids_it_and_forgets_it_first() -> None:
@@ -66,13 +71,41 @@ def test_a_new_allocation_avoids_it_and_forgets_it_first() -> None:
     order = actions[-1]
     assert isinstance(order, RequestAllocation)
     assert order.exclude == ("n2",)
+    assert order.reason.endswith("without n2: straggler, twice the time")
+    ill = NodesRejected(bad={"n2": "it is ill"})
+    _, actions = tell([STARTED, SLOW, ill, requeued, RanksStopped(generation=1)], "n1", "n2")
+    assert "straggler" not in actions[-1].reason, "it is left for more than that"
 
 
 def test_slow_work_is_not_held_against_a_node() -> None:
     work = RanksStraggled(generation=1, ranks=(1,), node="n2", detail="x", by_node=False)
     older = RanksStraggled(generation=0, ranks=(1,), node="n2", detail="x", by_node=True)
     state, _ = tell([STARTED, work, older], "n1", "n2", "n3")
-    assert not state.slow
+    assert not state.last_choice
     alone = Policy(nodes=1, tasks_per_node=2, preflight=False)
     state, _ = tell([STARTED, SLOW], "n2", "n3", policy=alone)
-    assert not state.slow
+    assert not state.last_choice
+
+
+FULL = GpuMemoryStayed(generation=2, held={"n2": "GPU 0: 61000 MiB in use, 0 processes"})
+
+
+def test_a_node_whose_gpus_stay_full_gives_its_place_to_a_spare_at_once() -> None:
+    _, actions = tell([STARTED, *KILLED, FULL], "n1", "n2", "n3")
+    (stop,) = actions
+    assert isinstance(stop, StopRanks)
+    stopped = RanksStopped(generation=2)
+    state, actions = tell([STARTED, *KILLED, FULL, stopped], "n1", "n2", "n3")
+    assert nodes_of(actions) == ("n1", "n3")
+    assert "n2: GPU memory held, GPU 0: 61000 MiB in use" in actions[-1].reason
+    assert (state.failures, state.node_failures) == (1, 1), "it is charged to the node"
+    assert not state.excluded, "it may be free again by the time that it is needed"
+
+
+def test_without_a_spare_the_ranks_try_what_memory_is_left() -> None:
+    state, actions = tell([STARTED, *KILLED, FULL], "n1", "n2")
+    assert actions == ()
+    again = RanksStarted(generation=2, nodes=("n1", "n2"), world_size=2)
+    _, actions = tell([STARTED, *KILLED, FULL, again, FULL], "n1", "n2", "n3")
+    assert actions == (), "too late"
+    assert state.last_choice[0].cause == "GPU memory held"

@@ -33,12 +33,11 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
-    StorageAnswered,
-    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.rules import Blame, Rule
 from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.storage_events import StorageAnswered, StorageSilent
 
 NODES = ("n1", "n2", "n3")
 POLICY = Policy(nodes=2, tasks_per_node=1, preflight=False, outage_s=60.0)

@@ -40,11 +40,10 @@ from relight.resilience.decide.events import (
     SaveFailed,
     StartFailed,
     StopRequested,
-    StorageAnswered,
-    StorageSilent,
 )
 from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
+from relight.resilience.decide.storage_events import StorageAnswered, StorageSilent
 
 ENOUGH = 400  # events; budgets of 3, 3 and 10 allow far fewer
 ENDS = (StopCause.PREEMPTED, StopCause.TIME_LIMIT, StopCause.REQUEUED, StopCause.UNKNOWN)

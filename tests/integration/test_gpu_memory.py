@@ -1,0 +1,165 @@
+"""GPU memory that ended ranks still hold when the next ones are to start."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from health.gpus import GOOD, FakeDriver, FakeGpu
+
+from relight.resilience.config import RunConfig
+from relight.resilience.decide.actions import StartRanks
+from relight.resilience.decide.events import Event, GpuMemoryStayed, RanksStarted
+from relight.resilience.health.gpu.given_back import still_held
+from relight.resilience.health.gpu.reading import DRIVERS, Reading
+from relight.resilience.messages import Message, decode, encode
+from relight.resilience.supervise.cluster import Allocation, Cluster, Command
+from relight.resilience.supervise.ranks import Ranks
+from relight.resilience.worker import gpu_memory
+from relight.resilience.worker.gpu_memory import GpuMemory, has_gpus
+
+# A board whose memory comes back at the third look; with HANG set, a driver that does not answer.
+PYNVML = """
+import os, time
+from types import SimpleNamespace
+class NVMLError(Exception): value = 999
+looks = 0
+def nvmlInit(): time.sleep(60 if "HANG" in os.environ else 0)
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetMemoryInfo(handle):
+    global looks
+    looks += 1
+    return SimpleNamespace(used=0 if looks > int(os.environ["LOOKS"]) else 60 * 2**30)
+def nvmlDeviceGetMigMode(handle): return [0, 0]
+def nvmlDeviceGetComputeRunningProcesses(handle): return []
+"""
+
+
+def board(name: str = "GPU 0", **readings: int) -> FakeGpu:
+    return FakeGpu(name, readings={**GOOD, **{Reading(key): n for key, n in readings.items()}})
+
+
+def test_a_board_that_is_full_or_at_work_is_told() -> None:
+    full, busy = board(memory_used=61 * 2**30), board("GPU 1", processes=1)
+    split = board("GPU 2", mig_mode=1, memory_used=61 * 2**30)
+    told = still_held(FakeDriver([full, busy, split, board("GPU 3")]), {}, 0.0)
+    assert told.startswith("GPU 0: 62464 MiB in use, 0 processes; GPU 1: 4 MiB in use, 1 process, ")
+    others = {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert still_held(FakeDriver([full, busy, split]), others, 0.0) == "", "they are not ours"
+
+
+def answer_of(question: GpuMemory) -> str:
+    give_up_at = time.monotonic() + 20
+    while (answer := question.look()) is None:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+    return answer
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pynvml.py").write_text(PYNVML)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("nvml")
+def test_memory_that_comes_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: set[int] = set()
+    monkeypatch.setenv("LOOKS", "2")
+    assert answer_of(GpuMemory(20.0, 1, pids)) == ""
+    monkeypatch.setenv("LOOKS", "999")
+    assert answer_of(GpuMemory(0.2, 1, pids)).startswith("GPU 0: 61440 MiB in use")
+    assert not pids, "their numbers may be those of others now"
+
+
+@pytest.mark.usefixtures("nvml")
+def test_a_driver_that_hangs_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "_START_S", 0.3)
+    monkeypatch.setenv("HANG", "1")
+    pids: set[int] = set()
+    question = GpuMemory(0.0, 1, pids)
+    assert "has not answered" in answer_of(question)
+    assert len(pids) == 1, "who ends the program's children must not wait for this one"
+    question._process.wait()
+
+
+def test_where_no_driver_is_nobody_is_asked(tmp_path: Path) -> None:
+    assert not has_gpus(tmp_path)
+    (tmp_path / DRIVERS[0]).mkdir(parents=True)
+    assert has_gpus(tmp_path)
+
+
+async def agent(port: int, token: str, task: int, held: str) -> None:
+    """Agents of two nodes, as far as a start needs them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    def say(**message: object) -> None:
+        writer.write(encode(message))
+
+    place = {"node": f"n{1 + task // 2}", "local_task": task % 2}
+    say(type="hello", token=token, step="1", task=task, pid=1, got=0, **place)
+    while line := await reader.readline():
+        order: Message = decode(line)
+        match order["type"]:
+            case "need_port":
+                say(type="port", port=1)
+            case "gpus":
+                say(type="gpus", held=held)
+            case "quit":
+                break
+    writer.close()
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generation: int) -> None:
+    told: list[Event] = []
+
+    async def story() -> None:
+        allocation = Allocation(
+            job_id="7",
+            restart_count=0,
+            nodes=("n1", "n2"),
+            batch_node="n1",
+            supervisor_host="127.0.0.1",
+        )
+        cluster = SimpleNamespace(
+            step_command=lambda _request: Command(("sleep", "60"), {}),
+            node_address=lambda _node: "127.0.0.1",
+        )
+        two = dataclasses.replace(run_config, nodes=2, tasks_per_node=2)
+        ranks = Ranks(two, cast(Cluster, cluster), allocation, told.append, print, print)
+        await ranks.open()
+        agents = ranks._agents
+        token = agents._token_file.read_text()
+        ranks.expect(generation)
+        nodes = allocation.nodes
+        order = StartRanks(
+            generation=generation, nodes=nodes, delay_s=0.0, committed_step=-1, reason="x"
+        )
+        start = asyncio.create_task(ranks.start(order, None, None))
+        while agents._step == 0:
+            await asyncio.sleep(0)
+        held = ("", "", "GPU 0: full", "GPU 0: full")
+        asked = [
+            asyncio.create_task(agent(agents._port, token, task, what))
+            for task, what in enumerate(held)
+        ]
+        async with asyncio.timeout(20):
+            await start
+            assert agents._process is not None
+            agents._process.terminate()
+            await ranks.close()
+            await asyncio.gather(*asked)
+
+    asyncio.run(story())
+    full = [GpuMemoryStayed(generation=generation, held={"n2": "GPU 0: full"})]
+    assert told[:-1] == (full if generation > 1 else []), "at first the preflight has looked"
+    assert isinstance(told[-1], RanksStarted)
