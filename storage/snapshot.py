@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -25,6 +27,9 @@ from .numpy_state import Buffer
 from .sealed import Json, field
 from .staging import Staging
 from .write_shard import Source
+
+if TYPE_CHECKING:
+    import torch
 
 _LARGE_BYTES = 1 << 16
 _MOST_THREADS = 4
@@ -67,6 +72,7 @@ def take(staging: Staging, order: Order, later: Container[int] = ()) -> Snapshot
     places, end = _places(source.forms, source.leaves)
     text = _to_bytes(order, places)
     memory = staging.memory(end + len(text))
+    pin_for_gpus(staging, source.leaves)
     numbers = [number for number in range(len(places)) if number not in later]
     _copy(memory, source, places, numbers)
     for at, form, leaves in _groups(source, places):
@@ -74,6 +80,14 @@ def take(staging: Staging, order: Order, later: Container[int] = ()) -> Snapshot
         memory[at : at + len(data)] = np.frombuffer(data, np.uint8)
     memory[end : end + len(text)] = np.frombuffer(text, np.uint8)
     return Snapshot(end, len(text))
+
+
+def pin_for_gpus(staging: Staging, leaves: Iterable[Leaf]) -> None:
+    """Pins the memory that there is, when arrays are to come from a GPU."""
+    for leaf in leaves:
+        if _is_on_gpu(leaf):
+            staging.pin(cast("torch.Tensor", leaf.value).device)
+            return
 
 
 def take_rest(staging: Staging, order: Order, later: Iterable[int]) -> None:
@@ -113,14 +127,40 @@ def _small(forms: Sequence[Form], leaves: Sequence[Leaf]) -> list[int]:
 def _copy(memory: Buffer, source: Source, places: Sequence[int], numbers: Iterable[int]) -> None:
     """Large ones, in several threads: numpy and torch let them run."""
 
+    pieces = list(_pieces(source, places, numbers))
+    on_gpus = [piece for piece in pieces if _is_on_gpu(piece.leaf)]
+
     def copy(piece: _Piece) -> None:
         at, leaf, start, stop = piece
         data = content.piece(source.forms[leaf.form], leaf.value, start, stop)
         memory[at + start : at + stop] = np.frombuffer(data, np.uint8)
 
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    for _ in in_parallel(copy, _pieces(source, places, numbers), threads):
-        pass
+    with _from_gpus(memory, on_gpus):
+        for _ in in_parallel(copy, (one for one in pieces if not _is_on_gpu(one.leaf)), threads):
+            pass
+
+
+def _is_on_gpu(leaf: Leaf) -> bool:
+    if "torch" not in sys.modules:
+        return False
+    from . import gpu_copy
+
+    return gpu_copy.is_on_gpu(leaf.value)
+
+
+def _from_gpus(memory: Buffer, pieces: list[_Piece]) -> AbstractContextManager[None]:
+    if not pieces:
+        return nullcontext()
+    from . import gpu_copy
+
+    return gpu_copy.copying(
+        memory,
+        (
+            gpu_copy.GpuPiece(at, cast("torch.Tensor", leaf.value), start, stop)
+            for at, leaf, start, stop in pieces
+        ),
+    )
 
 
 def _pieces(source: Source, places: Sequence[int], numbers: Iterable[int]) -> Iterator[_Piece]:

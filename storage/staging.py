@@ -8,10 +8,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .numpy_state import Buffer
+
+if TYPE_CHECKING:
+    import torch
 
 _GROWTH_BYTES = 16 << 20
 _MADV_POPULATE_WRITE = 23
@@ -23,6 +27,7 @@ class Staging:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._memory: Buffer = np.empty(0, np.uint8)
+        self._pinned: bool | None = None  # once it was tried
 
     @classmethod
     def create(cls) -> Staging:
@@ -48,9 +53,26 @@ class Staging:
             size_bytes = (size_bytes // _GROWTH_BYTES + 2) * _GROWTH_BYTES
             if os.fstat(self.fd).st_size < size_bytes:
                 os.ftruncate(self.fd, size_bytes)
+            self._unpin()
             self._memory = np.frombuffer(mmap.mmap(self.fd, size_bytes), np.uint8)
         return self._memory
 
+    def pin(self, device: torch.device) -> bool:
+        """Lets GPUs write by themselves into all that there is; whether they can."""
+        if self._pinned is None:
+            from . import gpu_copy
+
+            self._pinned = gpu_copy.pin(self._memory, device)
+        return self._pinned
+
+    def _unpin(self) -> None:
+        if self._pinned:
+            from . import gpu_copy
+
+            gpu_copy.unpin(self._memory)
+        self._pinned = None
+
     def close(self) -> None:
+        self._unpin()
         self._memory = np.empty(0, np.uint8)
         os.close(self.fd)

@@ -94,17 +94,22 @@ def same_memory(value: torch.Tensor) -> Hashable:
 
 def elements(value: torch.Tensor, start: int, stop: int) -> memoryview:
     """Some elements in C order as bytes; copies only when they do not lie so on the CPU."""
+    return _bytes(in_order(value, start, stop))
+
+
+def in_order(value: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """The same as a flat tensor of bytes on the device of the value."""
     plain = value.detach()
     if plain.is_contiguous():
         plain = plain.reshape(-1)
     tiles = [_ordered(plain[index]) for index in cover(tuple(plain.shape), start, stop)]
-    return _bytes(tiles[0] if len(tiles) == 1 else torch.cat(tiles))
+    return (tiles[0] if len(tiles) == 1 else torch.cat(tiles)).view(torch.uint8)
 
 
 def gather(values: Sequence[torch.Tensor]) -> memoryview:
     """All elements of tensors of one form, one tensor after the other."""
     with torch.no_grad():
-        return _bytes(_ordered(torch.stack(list(values))))
+        return _bytes(_ordered(torch.stack(list(values))).view(torch.uint8))
 
 
 def separate(form: Form, data: Buffer) -> list[object]:
@@ -131,11 +136,11 @@ def _dtype(form: Form) -> torch.dtype:
 
 
 def _ordered(value: torch.Tensor) -> torch.Tensor:
-    return value.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    return value.resolve_conj().resolve_neg().contiguous().reshape(-1)
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:
-    data = cast("np.ndarray[tuple[int], np.dtype[np.uint8]]", flat.view(torch.uint8).numpy())
+    data = cast("np.ndarray[tuple[int], np.dtype[np.uint8]]", flat.cpu().numpy())
     return data.data
 
 

@@ -73,6 +73,7 @@ def measure(place: Path) -> list[Row]:
     try:
         saving.prepare(dict(state))
         saving.settle()
+        pinned = gpu and saving._staging.pin(device)
         quiet = statistics.median(timed(step) for _ in range(WARM_UP * 4))
         for number in range(SAVES):
             target = Target(place, number + 1, incarnation, World(), Notes())
@@ -99,6 +100,7 @@ def measure(place: Path) -> list[Row]:
             f"{stall_s:.3f} s",
             f"{stall_s / plain_s:.1f} x pinned, {stall_s / pageable_s:.1f} x plain; {stalls}",
         ),
+        ("staging is pinned", "yes" if pinned else "no", "cudaHostRegister of a memfd"),
         ("until durable", f"{statistics.median(durable):.2f} s", "digests of all bytes included"),
         ("a step", f"{quiet * 1e3:.2f} ms", "when nothing is saved"),
         ("a step meanwhile", f"{median_ms(busy)} ms", f"{len(busy)} steps during {SAVES} saves"),

@@ -19,7 +19,7 @@ from relight.storage.checkpointer import save_source, source_of
 from relight.storage.layout import Incarnation
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
-from relight.storage.snapshot import Order, Snapshot, need_bytes, take, take_rest
+from relight.storage.snapshot import Order, Snapshot, need_bytes, pin_for_gpus, take, take_rest
 from relight.storage.staging import Staging
 from relight.storage.staging_room import room_bytes
 from relight.storage.state import Encoder
@@ -155,8 +155,12 @@ class InBackground:
         size_bytes = need_bytes(arrays.forms, arrays.leaves)
         self.settle()
         if self._staging.size_bytes < size_bytes and self._make_room(size_bytes):
-            populate = partial(self._staging.populate, size_bytes)
-            self._under_way = threading.Thread(target=populate, name="relight-staging")
+
+            def get_ready() -> None:
+                self._staging.populate(size_bytes)
+                pin_for_gpus(self._staging, arrays.leaves)
+
+            self._under_way = threading.Thread(target=get_ready, name="relight-staging")
             self._under_way.start()
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
