@@ -123,7 +123,9 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     add("--send-user-signal", action="store_true", help="at preemption, the job's own --signal")
     add("--gpus", type=_whole(0), default=default.gpus, help="pretend GPUs for each host")
     add("--max-array", type=_whole(2), default=default.max_array, help="MaxArraySize")
-    add("--release", choices=release.RELEASES, default="", help="Slurm of another Debian release")
+    add(
+        "--release", choices=release.RELEASES, default="", help="of Debian or Ubuntu, for its Slurm"
+    )
     add("--share", type=_folder, action="append", default=[], metavar="PATH")
     add("--install", action="store_true", help="install missing Debian packages first")
 

@@ -107,7 +107,7 @@ def _write_files(settings: Settings, layout: Layout) -> None:
         layout.programs.symlink_to(layout.release(settings.release))
         plugins = release.plugins(settings.release, layout)
     if settings.is_new:
-        (layout.etc / "cgroup.conf").write_text(render_cgroup_conf())
+        (layout.etc / "cgroup.conf").write_text(render_cgroup_conf(settings))
     layout.slurm_conf.write_text(render_slurm_conf(settings, layout, plugins))
     (layout.etc / "gres.conf").write_text(render_gres_conf(settings, layout))
     secret = layout.etc / "slurmdbd.conf"

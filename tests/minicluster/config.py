@@ -32,13 +32,13 @@ class Settings:
     send_user_signal: bool = False
     gpus: int = 2
     max_array: int = 1001
-    release: str = ""  # of Debian, when it is not the machine's own
+    release: str = ""  # of Debian or Ubuntu, when it is not the machine's own
     share: tuple[str, ...] = ()
 
     @property
     def is_new(self) -> bool:
         """Whether its Slurm is newer than that of Debian 12 (22.05)."""
-        return self.release in ("trixie", "sid")
+        return self.release not in ("", "bullseye")
 
     @property
     def node_names(self) -> list[str]:
@@ -220,9 +220,10 @@ def render_slurm_conf(settings: Settings, layout: Layout, plugins: Path | None =
     return "\n".join(lines) + "\n"
 
 
-def render_cgroup_conf() -> str:
+def render_cgroup_conf(settings: Settings) -> str:
     """cgroup.conf for releases that look for cgroups even where nothing uses them (23.11)."""
-    return "CgroupPlugin=disabled\n"
+    plugin = "cgroup/v1" if settings.release == "noble" else "disabled"  # a word of 24.05
+    return f"CgroupPlugin={plugin}\n"
 
 
 def render_gres_conf(settings: Settings, layout: Layout) -> str:

@@ -1,4 +1,4 @@
-"""Slurm of another Debian release, beside the machine's own: its programs and what they link to.
+"""Slurm of another Debian or Ubuntu, beside the machine's own: its programs, what they link to.
 
 The release is unpacked into a folder by debootstrap. Only Slurm's own programs are taken from
 there, each with its loader and libraries written into it, so that jobs find the machine's files.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from .config import Layout
@@ -16,10 +17,32 @@ from .system import ClusterError, call
 _TOOLS = ("debootstrap", "patchelf")
 _OLD_PACKAGES = "slurm-wlm,slurmdbd"
 _PACKAGES = f"{_OLD_PACKAGES},slurm-wlm-mysql-plugin"
+_UBUNTU_KEYS = Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What debootstrap is asked for."""
+
+    packages: str = _PACKAGES
+    ubuntu: bool = False
+
+    def command(self, name: str, root: Path) -> list[str]:
+        common = ["debootstrap", "--variant=minbase", f"--include={self.packages}"]
+        if not self.ubuntu:
+            return [*common, name, str(root)]
+        options = ("--components=main,universe", f"--keyring={_UBUNTU_KEYS}")
+        # Debian's debootstrap has no script for a release that is newer than itself.
+        where = ("http://archive.ubuntu.com/ubuntu", "/usr/share/debootstrap/scripts/gutsy")
+        return [*common, *options, name, str(root), *where]
+
+
 RELEASES = {
-    "bullseye": _OLD_PACKAGES,  # Slurm 20.11
-    "trixie": _PACKAGES,  # 24.11
-    "sid": _PACKAGES,  # the newest: 26.05 in November 2026
+    "bullseye": Release(_OLD_PACKAGES),  # Slurm 20.11
+    "noble": Release(ubuntu=True),  # 23.11
+    "trixie": Release(),  # 24.11
+    "resolute": Release(ubuntu=True),  # 25.11
+    "sid": Release(),  # the newest: 26.05 in November 2026
 }
 _COMMANDS = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol"),
@@ -42,6 +65,8 @@ def ensure(release: str, layout: Layout, *, install: bool) -> None:
         )
     if absent and subprocess.run(["apt-get", "install", "--yes", *absent], check=False).returncode:
         raise ClusterError(f"apt-get could not install {' '.join(absent)}")
+    if RELEASES[release].ubuntu and not _UBUNTU_KEYS.is_file():
+        raise ClusterError(f"{release} needs {_UBUNTU_KEYS}: Debian has it as ubuntu-keyring")
     _unpack(release, layout)
 
 
@@ -51,10 +76,7 @@ def _unpack(release: str, layout: Layout) -> None:
     if fresh.exists():
         shutil.rmtree(fresh)
     root = fresh / "root"
-    call(
-        ["debootstrap", "--variant=minbase", f"--include={RELEASES[release]}", release, str(root)],
-        timeout=1800,
-    )
+    call(RELEASES[release].command(release, root), timeout=1800)
     (root / "var/cache/apt/archives").rename(fresh / "archives")
     shutil.rmtree(fresh / "archives")
     libraries = layout.release(release) / _libraries(root).relative_to(fresh)
@@ -62,6 +84,8 @@ def _unpack(release: str, layout: Layout) -> None:
         (fresh / folder).mkdir()
         for name in names:
             _take(root, f"usr/{folder}/{name}", fresh / folder / name, libraries)
+    for plugin in _libraries(root).glob("slurm-wlm/mpi_pmix_v*.so"):
+        take_own_pmix(plugin)
     fresh.rename(layout.release(release))
 
 
@@ -80,6 +104,14 @@ def _take(root: Path, source: str, target: Path, libraries: Path) -> None:
             str(target),
         ]
     )
+
+
+def take_own_pmix(plugin: Path) -> None:
+    """Let the plugin open the release's libpmix, not the machine's: it names that by its full path,
+    and with another version of it `srun --mpi=pmix` never starts a task."""
+    named = f"/usr/lib/{plugin.parents[1].name}/pmix2/lib\0".encode()
+    own = b"$ORIGIN/../pmix2/lib".ljust(len(named), b"\0")
+    plugin.write_bytes(plugin.read_bytes().replace(named, own))
 
 
 def _libraries(root: Path) -> Path:

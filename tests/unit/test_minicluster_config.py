@@ -14,6 +14,7 @@ from minicluster.config import (
     render_slurm_conf,
     render_slurmdbd_conf,
 )
+from minicluster.release import take_own_pmix
 
 LAYOUT = Layout(root=Path("/state"), cache=Path("/cache"))
 
@@ -65,6 +66,17 @@ def test_another_release_has_its_own_plugins_and_words() -> None:
     assert "MaxArraySize=3" in lines
     assert "PluginDir=/trixie/plugins" in render_slurmdbd_conf(LAYOUT, Path("/trixie/plugins"))
     assert not [line for line in slurm_conf(Settings()) if line.startswith("PluginDir")]
+
+
+def test_the_plugin_of_another_release_opens_the_libpmix_beside_it(tmp_path: Path) -> None:
+    plugin = tmp_path / "x86_64-linux-gnu" / "slurm-wlm" / "mpi_pmix_v5.so"
+    plugin.parent.mkdir(parents=True)
+    built = b"before\0/usr/lib/x86_64-linux-gnu/pmix2/lib\0after"
+    plugin.write_bytes(built)
+    take_own_pmix(plugin)
+    mended = plugin.read_bytes()
+    assert mended.split(b"\0")[:2] == [b"before", b"$ORIGIN/../pmix2/lib"]
+    assert (len(mended), mended[-6:]) == (len(built), b"\0after")
 
 
 def test_no_accounting() -> None:
