@@ -30,7 +30,7 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
 
     Raises:
         UsageError: a file cannot be read, or there is no ``working_dir``, or no work tree to take a
-            snapshot of, or nothing here can read an archive.
+            snapshot of, or nothing here can read an archive, or compress.
         SpecError: the spec is wrong.
     """
     token = new_token()
@@ -43,6 +43,10 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
         from relight.storage.objects import require_readable
 
         require_readable(spec.checkpoint.archive.url)
+    if spec.checkpoint.compress:
+        from relight.storage import codec
+
+        codec.require()
     if spec.code == "snapshot":
         try:
             facts = replace(facts, tree=work_tree(folder).resolve())

@@ -102,6 +102,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             reuse=checkpoint.reuse,
             tier=checkpoint.tiers.node if checkpoint.tiers is not None else None,
             tier_bytes=checkpoint.tiers.size if checkpoint.tiers is not None else 0,
+            compress=checkpoint.compress,
             archive=_archive(checkpoint.archive),
             overlap=checkpoint.overlap,
             signal=checkpoint.signal,

@@ -186,6 +186,7 @@ class Checkpoint(_Section):
     tiers: Tiers | None = None
     archive: Archive | None = None
     reuse: CountOrNone = 0
+    compress: bool = False
     overlap: bool = False
     signal: SignalName | None = None
     done: Line | None = None
@@ -305,6 +306,13 @@ class JobSpec(_Section):
             fault = (
                 "checkpoint.reuse: there is checkpoint.tiers too, and arrays cannot be shared "
                 "between two file systems: leave one of the two out"
+            )
+            raise NamedFaults([fault])
+        if self.checkpoint.compress and self.checkpoint.tiers is None:
+            fault = (
+                "checkpoint.compress: shards are compressed while they are copied from a tier, and "
+                "there is no checkpoint.tiers: name one, such as checkpoint.tiers.node=/dev/shm, "
+                "or leave this out"
             )
             raise NamedFaults([fault])
         archive, directory = self.checkpoint.archive, self.checkpoint.directory

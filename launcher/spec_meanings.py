@@ -56,6 +56,7 @@ MEANINGS: Final = {
     "checkpoint.archive.every": "every so many checkpoints, and the last one",
     "checkpoint.archive.last": "how many of the newest stay there",
     "checkpoint.reuse": "arrays that have not changed are not written again, so often in a row",
+    "checkpoint.compress": "what is copied from a tier is compressed, where that saves 5 %",
     "checkpoint.overlap": "the state is copied while the next step computes",
     "checkpoint.signal": "tells a program that saves by itself to do so, such as USR1",
     "checkpoint.done": "a pattern of the files that such a program leaves when it has saved",

@@ -53,6 +53,7 @@ class CheckpointConfig:
     overlap: bool = False  # copy what only optimizers change while the next step computes
     tier: str | None = None  # a folder of each node, for shards before they are copied
     tier_bytes: int = 0  # of a node, for all its ranks
+    compress: bool = False  # what is copied from the tier
     reuse: int = 0  # for so many saves an array that does not change is left where it is
     archive: ArchiveConfig | None = None
     signal: str | None = None  # tells a program that saves by itself to do so

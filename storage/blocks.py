@@ -20,18 +20,11 @@ PAGE_BYTES = 4096
 
 A = TypeVar("A")
 B = TypeVar("B")
-Block = tuple[int, memoryview]
 
 
 def count(size_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
     """How many blocks a run of bytes has; none when it is empty."""
     return -(-size_bytes // block_bytes)
-
-
-def split(at: int, data: memoryview, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The blocks of a run of bytes that begins at position `at` of the file."""
-    for start in range(0, len(data), block_bytes):
-        yield at + start, data[start : start + block_bytes]
 
 
 def digest(*parts: bytes | memoryview) -> bytes:
@@ -45,13 +38,17 @@ def digest(*parts: bytes | memoryview) -> bytes:
 def read_exactly(fd: int, at: int, size_bytes: int) -> bytes:
     """Raises OSError when the file ends before."""
     data = bytearray(size_bytes)
-    rest = memoryview(data)
+    fill(fd, at, memoryview(data))
+    return bytes(data)
+
+
+def fill(fd: int, at: int, rest: memoryview) -> None:
+    """Raises OSError when the file ends before."""
     while rest:
         got = os.preadv(fd, [rest], at)
         if got == 0:
             raise OSError(errno.EIO, "the file is shorter than it was")
         at, rest = at + got, rest[got:]
-    return bytes(data)
 
 
 def digest_outside(fd: int, extents: Iterable[tuple[int, int]]) -> bytes:

@@ -7,15 +7,24 @@ the file by then: no dataset is larger than memory, no lock is held, and nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import h5py
 
+from . import codec
+
 ALIGNED_FROM_BYTES = 65536
 _ALIGNMENT_BYTES = 4096
+_BOTH_FILTERS = 0b11  # of a chunk that is not compressed: those of the pipeline that it has not met
+_ELEMENTS = {
+    1: h5py.h5t.STD_U8LE,
+    2: h5py.h5t.STD_U16LE,
+    4: h5py.h5t.STD_U32LE,
+    8: h5py.h5t.STD_U64LE,
+}
 
 
 class _Location(Protocol):
@@ -41,30 +50,48 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
+class Packing:
+    """An array that is compressed: its chunks in order, as they are to be in the file.
+
+    They are all of `chunk_bytes` when they are not compressed, of elements of `width` bytes; those
+    that are that long in the file are not.
+    """
+
+    chunk_bytes: int
+    width: int
+    chunks: Iterable[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
-    """The places of a new file. `arrays` are those of `/t` in it; an empty pack has no dataset."""
+    """The places of a new file. An empty pack has no dataset.
+
+    `arrays` are those of `/t` in it that are still empty, `chunks` those of compressed ones.
+    """
 
     arrays: tuple[Extent, ...]
+    chunks: tuple[Extent, ...]
     pack: Extent
     digests: Extent
     index: Extent
 
     @property
     def extents(self) -> tuple[Extent, ...]:
-        return (*self.arrays, self.pack, self.digests, self.index)
+        return (*self.arrays, *self.chunks, self.pack, self.digests, self.index)
 
 
 def create(
     path: Path,
     arrays_bytes: Sequence[int],
-    elsewhere: Mapping[int, Elsewhere],
+    others: Mapping[int, Elsewhere | Packing],
     pack_bytes: int,
     digests_bytes: int,
-    make_index: Callable[[Sequence[int], Extent], bytes],
+    make_index: Callable[[Sequence[Sequence[Extent]], Extent], bytes],
 ) -> tuple[Container, bytes]:
     """Makes a file that must not exist yet, and the index, which must know the places in it.
 
-    Of the arrays, those that are `elsewhere`, by number, become virtual datasets.
+    Of the arrays, by number, those that are elsewhere become virtual datasets, and those that are
+    compressed get their chunks now: HDF5 alone can say in its own structure how long each is.
 
     Raises OSError, also where h5py would raise something else.
     """
@@ -79,20 +106,25 @@ def create(
             alignment_interval=_ALIGNMENT_BYTES,
         ) as file:
             group = file.create_group("t")
-            own = {}
+            arrays, chunks, places = [], [], []
             for number, size_bytes in enumerate(arrays_bytes):
-                if number in elsewhere:
-                    _refer(group, number, size_bytes, elsewhere[number])
-                else:
-                    own[number] = _allocate(group, _name(number), size_bytes)
+                match others.get(number):
+                    case Elsewhere() as there:
+                        _refer(group, number, size_bytes, there)
+                        places.append([Extent(there.at, size_bytes)])
+                    case Packing() as packing:
+                        places.append(_write_chunks(group, _name(number), size_bytes, packing))
+                        chunks += places[-1]
+                    case None:
+                        arrays.append(_allocate(group, _name(number), size_bytes))
+                        places.append(arrays[-1:])
             pack = _allocate(file, "pack", pack_bytes) if pack_bytes else Extent(0, 0)
             digests = _allocate(file, "digests", digests_bytes)
-            places: dict[int, Extent | Elsewhere] = {**own, **elsewhere}
-            index = make_index([places[number].at for number in sorted(places)], pack)
+            index = make_index(places, pack)
             place = _allocate(file, "index", len(index))
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise _refusal(error) from error
-    return Container(tuple(own.values()), pack, digests, place), index
+    return Container(tuple(arrays), tuple(chunks), pack, digests, place), index
 
 
 def _refusal(error: Exception) -> OSError:
@@ -116,6 +148,27 @@ def _refer(location: _Location, number: int, size_bytes: int, there: Elsewhere) 
     properties.set_virtual(space, there.file.encode("ascii"), source, space)
     name = _name(number).encode("ascii")
     h5py.h5d.create(location.id, name, h5py.h5t.STD_U8LE, space, properties)
+
+
+def _write_chunks(
+    location: _Location, name: str, size_bytes: int, packing: Packing
+) -> list[Extent]:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((packing.chunk_bytes // packing.width,))
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    properties.set_shuffle()
+    # Optional, for HDF5 need not have it here: nothing passes through its filters.
+    properties.set_filter(codec.ZSTD, h5py.h5z.FLAG_OPTIONAL, (codec.LEVEL,))
+    space = h5py.h5s.create_simple((size_bytes // packing.width,))
+    kind = _ELEMENTS[packing.width]
+    dataset = h5py.h5d.create(location.id, name.encode("ascii"), kind, space, properties)
+    extents = []
+    for number, chunk in enumerate(packing.chunks):
+        first = (number * packing.chunk_bytes // packing.width,)
+        left_out = _BOTH_FILTERS if len(chunk) == packing.chunk_bytes else 0
+        dataset.write_direct_chunk(first, chunk, left_out)
+        extents.append(Extent(dataset.get_chunk_info_by_coord(first).byte_offset, len(chunk)))
+    return extents
 
 
 def _allocate(location: _Location, name: str, size_bytes: int) -> Extent:

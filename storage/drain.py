@@ -3,7 +3,7 @@
 The receipt follows once the copy is durable and every byte of it is right. The process ends with
 the agent that has started it: what is half copied has no receipt, and is nothing.
 
-python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK
+python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK [compress]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relight.errors import RelightError
 from .child import end_with_parent
 from .commit import read_receipt
 from .durable import fsync_dir, make_dirs, publish
-from .errors import CheckpointDamaged
+from .errors import CheckpointDamaged, CodecMissing
 from .layout import Incarnation, receipt_path, shard_path
 from .lustre import stripe
 from .read_shard import require_whole
@@ -33,11 +33,11 @@ from .tier import drop, drop_older
 _CHUNK_BYTES: Final = 64 << 20
 
 
-def drain(tier: Path, directory: Path, receipt: Receipt) -> Receipt:
+def drain(tier: Path, directory: Path, receipt: Receipt, *, compress: bool = False) -> Receipt:
     """The receipt of the copy: its seconds are those of the save and of the drain.
 
     Older copies in the tier go; one that could not be copied goes too, for nobody will restore it.
-    Raises OSError, CheckpointDamaged.
+    Raises OSError, CheckpointDamaged, CodecMissing.
     """
     started_s = time.monotonic()
     step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
@@ -45,13 +45,13 @@ def drain(tier: Path, directory: Path, receipt: Receipt) -> Receipt:
     try:
         make_dirs(copy.parent)
         stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
-        _copy(shard_path(tier, step, writer, rank), copy)
-        require_whole(copy, receipt)
+        copied = _copy(shard_path(tier, step, writer, rank), receipt, copy, compress=compress)
+        require_whole(copy, copied)
         fsync_dir(copy.parent)
         seconds = receipt.seconds + time.monotonic() - started_s
-        durable = replace(receipt, seconds=seconds)
+        durable = replace(copied, seconds=seconds)
         publish(receipt_path(directory, step, writer, rank), durable.to_json().encode("ascii"))
-    except (OSError, CheckpointDamaged):
+    except (OSError, CheckpointDamaged, CodecMissing):
         _give_up(tier, copy, receipt)
         raise
     with suppress(OSError):  # what stays takes room; the copy is what counts
@@ -59,7 +59,18 @@ def drain(tier: Path, directory: Path, receipt: Receipt) -> Receipt:
     return durable
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, receipt: Receipt, target: Path, *, compress: bool) -> Receipt:
+    if compress:
+        from .compress import compressed  # with numpy and h5py, which bytes alone do not need
+
+        target.unlink(missing_ok=True)  # of a drain that was killed
+        if (made := compressed(source, receipt, target)) is not None:
+            return made
+    _copy_bytes(source, target)
+    return receipt
+
+
+def _copy_bytes(source: Path, target: Path) -> None:
     with source.open("rb") as read, target.open("wb") as written:
         at = 0
         while sent := os.sendfile(written.fileno(), read.fileno(), at, _CHUNK_BYTES):
@@ -77,6 +88,7 @@ def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:
 def main() -> None:
     tier, directory = Path(sys.argv[1]), Path(sys.argv[2])
     step, writer, rank = int(sys.argv[3]), Incarnation.parse(sys.argv[4]), int(sys.argv[5])
+    compress = "compress" in sys.argv[6:]
     end_with_parent()
     os.nice(10)  # the program's steps come first
     path = receipt_path(tier, step, writer, rank)
@@ -84,7 +96,8 @@ def main() -> None:
     try:
         if receipt is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        answer: dict[str, object] = {"receipt": drain(tier, directory, receipt).to_json()}
+        drained = drain(tier, directory, receipt, compress=compress)
+        answer: dict[str, object] = {"receipt": drained.to_json()}
     except CheckpointDamaged as error:
         reason = f"the copy is damaged at {error.array}: {error.reason}"
         answer = {"reason": reason, "errno": None}

@@ -95,6 +95,16 @@ class FormatUnknown(RelightError):
         )
 
 
+class CodecMissing(UsageError):
+    """Arrays cannot be compressed here, and compressed ones not be read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Compressed checkpoints need the package zstandard, which is not installed here: "
+            "pip install 'relight[compress]'."
+        )
+
+
 class NoValidCheckpoint(RelightError):
     """Checkpoints were committed here and none can be trusted: starting afresh would lose them."""
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import cast
 
+from .chunks import Chunked, Stored
 from .errors import FormatUnknown
 from .leaf import Form
 from .sealed import Json, field
 
-FORMAT = 2
+FORMAT = 3
 _DEFLATE = 1  # keys of many arrays shrink to a tenth even so
 
 
@@ -22,13 +23,27 @@ _DEFLATE = 1  # keys of many arrays shrink to a tenth even so
 class Run:
     """Bytes that lie together: those of one array, or the pack (`array` is None).
 
-    `base` is the file beside the shard that has them; empty when it is the shard.
+    `base` is the file beside the shard that has them; empty when it is the shard. What is
+    `chunked` is compressed, and `at` is where its first chunk is.
     """
 
     at: int
     size_bytes: int
     array: int | None
     base: str = ""
+    chunked: Chunked | None = None
+
+    def stored(self, block: int, block_bytes: int) -> Stored:
+        """Of one of its blocks."""
+        if self.chunked is None:
+            return self.at + block * block_bytes
+        return self.chunked.stored(block, min(block_bytes, self.size_bytes))
+
+    def extents(self) -> list[tuple[int, int]]:
+        """What it takes in its file: positions and sizes."""
+        if self.chunked is None:
+            return [(self.at, self.size_bytes)]
+        return [(chunk.at, chunk.size_bytes) for chunk in self.chunked.chunks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,7 @@ class Index:
         borrows: ranks whose shards hold arrays of this rank's state.
         at: where the datasets of the arrays that have one begin in their file, in order.
         kept: those of them that lie in an earlier shard, by their place in that order.
+        chunked: those of them that are compressed, likewise.
     """
 
     step: int
@@ -71,10 +87,16 @@ class Index:
     pack_at: int
     pack_bytes: int
     kept: Mapping[int, Kept] = attribute(default_factory=dict)
+    chunked: Mapping[int, Chunked] = attribute(default_factory=dict)
+
+    @property
+    def format(self) -> int:
+        """The lowest that says all of it, so that older readers understand what they can."""
+        return 3 if self.chunked else 2 if self.kept else 1
 
     def to_bytes(self) -> bytes:
         body: dict[str, Json] = {
-            "format": FORMAT if self.kept else 1,
+            "format": self.format,
             "step": self.step,
             "rank": self.rank,
             "world_size": self.world_size,
@@ -93,6 +115,8 @@ class Index:
             body["kept"] = [
                 [place, one.base, one.dataset, one.saves] for place, one in self.kept.items()
             ]
+        if self.chunked:
+            body["chunked"] = [[place, *one.to_body()] for place, one in self.chunked.items()]
         # Not sorted: the order of a dict's keys is part of the state.
         text = json.dumps(body, separators=(",", ":"), allow_nan=False)
         return zlib.compress(text.encode("ascii"), _DEFLATE)
@@ -104,7 +128,13 @@ class Index:
         """
         bases = {place: one.base for place, one in self.kept.items()}
         own = [
-            Run(at, self.forms[self.arrays[number]].size_bytes, number, bases.get(place, ""))
+            Run(
+                at,
+                self.forms[self.arrays[number]].size_bytes,
+                number,
+                bases.get(place, ""),
+                self.chunked.get(place),
+            )
             for place, (at, number) in enumerate(zip(self.at, self.own(), strict=True))
         ]
         return [*own, Run(self.pack_at, self.pack_bytes, None)]
@@ -144,7 +174,7 @@ class Index:
         if body.get("format") not in range(1, FORMAT + 1):
             raise FormatUnknown("shard", body.get("format"), FORMAT)
         forms = cast(list[dict[str, Json]], field(body, "forms", list))
-        return cls(
+        index = cls(
             step=field(body, "step", int),
             rank=field(body, "rank", int),
             world_size=field(body, "world_size", int),
@@ -159,12 +189,22 @@ class Index:
             pack_at=field(body, "pack_at", int),
             pack_bytes=field(body, "pack_bytes", int),
             kept=_kept(body) if "kept" in body else {},
+            chunked=_chunked(body) if "chunked" in body else {},
         )
+        for run in index.runs():
+            if run.chunked is not None:
+                run.chunked.require_fit(run.size_bytes, index.block_bytes)
+        return index
 
 
 def _kept(body: Mapping[str, Json]) -> dict[int, Kept]:
     rows = cast(list[tuple[int, str, int, int]], field(body, "kept", list))
     return {place: Kept(base, dataset, saves) for place, base, dataset, saves in rows}
+
+
+def _chunked(body: Mapping[str, Json]) -> dict[int, Chunked]:
+    rows = cast(list[tuple[int, Json, Json]], field(body, "chunked", list))
+    return {place: Chunked.from_body(width, chunks) for place, width, chunks in rows}
 
 
 def _form_body(form: Form) -> dict[str, Json]:

@@ -14,10 +14,14 @@ from pathlib import Path
 
 import xxhash
 
-from .blocks import BLOCK_BYTES, PAGE_BYTES, Block, ahead, in_parallel
+from . import codec
+from .blocks import BLOCK_BYTES, PAGE_BYTES, ahead, digest, in_parallel
+from .chunks import Packed, Stored
 from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
 
 _PIECE_BYTES = 4 << 20
+
+Block = tuple[Stored, memoryview]
 
 
 class Input:
@@ -50,7 +54,7 @@ class Input:
         return self._fill(self._direct_fd() if way.direct else None, block)
 
     def read(self, blocks: Iterable[Block], way: Way) -> Iterator[bytes]:
-        """Fills every block from its place and yields the digests of what was read, in order.
+        """Fills every block from its place and yields the digests of its values, in order.
 
         Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
         """
@@ -61,10 +65,10 @@ class Input:
     def _reading(self, blocks: Iterable[Block], way: Way) -> Generator[bytes, None, None]:
         yield from in_parallel(lambda block: self.fill(block, way), blocks, way.threads)
 
-    def digests(self, extents: Iterable[tuple[int, int]], way: Way) -> Iterator[bytes]:
-        """The digests of blocks, each (position, size), whose bytes nobody wants to keep."""
+    def digests(self, extents: Iterable[tuple[Stored, int]], way: Way) -> Iterator[bytes]:
+        """The digests of blocks, each (place, size), whose bytes nobody wants to keep."""
         scratch = cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES)) for _ in range(ahead(way.threads))])
-        return self.read(((at, next(scratch)[:size]) for at, size in extents), way)
+        return self.read(((place, next(scratch)[:size]) for place, size in extents), way)
 
     def _direct_fd(self) -> int | None:
         with self._lock:
@@ -74,7 +78,27 @@ class Input:
         return self._direct
 
     def _fill(self, direct: int | None, block: Block) -> bytes:
-        at, data = block
+        place, data = block
+        if isinstance(place, Packed):
+            return self._unpack(direct, place, data)
+        return self._fill_run(direct, place, data)
+
+    def _unpack(self, direct: int | None, place: Packed, data: memoryview) -> bytes:
+        """No digest where the chunk is not what was written: it is not looked into then."""
+        chunk, chunk_bytes, width = place
+        packed = memoryview(mmap.mmap(-1, chunk.size_bytes))
+        if self._fill_run(direct, chunk.at, packed) != chunk.digest:
+            return b""
+        if chunk.size_bytes == chunk_bytes:
+            data[:] = packed[: len(data)]
+        else:
+            try:
+                codec.unpack(packed, chunk_bytes, width, data)
+            except ValueError:
+                return b""
+        return digest(data)
+
+    def _fill_run(self, direct: int | None, at: int, data: memoryview) -> bytes:
         state = xxhash.xxh3_128()
         for start in range(0, len(data), _PIECE_BYTES):
             piece = data[start : start + _PIECE_BYTES]

@@ -13,7 +13,7 @@ from .layout import Incarnation
 from .receipt import Receipt
 from .sealed import Json, field, only, seal, unseal
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,9 @@ class Manifest:
     @property
     def format(self) -> int:
         """The lowest that says all of it, so that older readers understand what they can."""
-        return FORMAT if any(receipt.bases for receipt in self.receipts) else 1
+        if any(receipt.uncompressed for receipt in self.receipts):
+            return 3
+        return 2 if any(receipt.bases for receipt in self.receipts) else 1
 
     @property
     def order(self) -> tuple[int, int, str]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from .blocks import BLOCK_BYTES, ahead
+from .chunks import Stored
 from .input import Input
 from .node_reads_host import GATHER_S, Host, is_ours, unpack_task
 from .node_reads_plan import Task
@@ -52,7 +53,7 @@ class Place(NamedTuple):
     """Where a block lies, and where it is to go; `way` is that of its file."""
 
     file: Path
-    at: int
+    at: Stored
     data: memoryview
     way: Way
 

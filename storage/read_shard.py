@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from . import blocks
+from .chunks import Stored
 from .errors import CheckpointDamaged
 from .index import Index, Run
-from .input import Input, way_to_read
+from .input import Block, Input, way_to_read
 from .keys import array_key
 from .node_reads import Place
 from .receipt import Receipt
@@ -65,37 +66,29 @@ class Shard:
         Raises CheckpointDamaged.
         """
         for base, found in self._by_file(wanted):
-            left = [
-                (place, block)
-                for run, buffer in found
-                for place, block in self._placed(run, buffer)
-                if block.digest not in done
-            ]
-            self._fill(base, (place for place, _ in left), (block for _, block in left))
+            placed = (one for run, buffer in found for one in self._placed(run, buffer))
+            self._fill(base, [one for one in placed if one[1].digest not in done])
 
     def places(self, run: Run, buffer: memoryview) -> Iterator[tuple[bytes, Place]]:
         """The blocks of a run by their digests, for `node_reads`. Raises CheckpointDamaged."""
         file = self._file(run.base)
         way = way_to_read(file)
-        for (at, data), block in self._placed(run, buffer):
-            yield block.digest, Place(file.path, at, data, way)
+        for (stored, data), block in self._placed(run, buffer):
+            yield block.digest, Place(file.path, stored, data, way)
 
     def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
-        size = self.index.block_bytes
-        places = blocks.split(run.at + first * size, buffer, size)
-        expected = islice(self._blocks(run), first, first + blocks.count(len(buffer), size))
-        self._fill(run.base, places, expected)
+        self._fill(run.base, list(self._placed(run, buffer, first)))
 
     def damages(self, advance: Callable[[int], None]) -> Iterator[Damage]:
         """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read."""
         size = self.index.block_bytes
 
-        def watched(runs: list[Run]) -> Iterator[tuple[int, int]]:
+        def watched(runs: list[Run]) -> Iterator[tuple[Stored, int]]:
             for run in runs:
-                for start in range(0, run.size_bytes, size):
+                for number, start in enumerate(range(0, run.size_bytes, size)):
                     size_bytes = min(size, run.size_bytes - start)
-                    yield run.at + start, size_bytes
+                    yield run.stored(number, size), size_bytes
                     advance(size_bytes)
 
         for base, pairs in self._by_file((run, None) for run in self.index.runs()):
@@ -108,14 +101,20 @@ class Shard:
             found = file.digests(watched(runs), way_to_read(file))
             yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
 
-    def _placed(self, run: Run, buffer: memoryview) -> Iterable[tuple[blocks.Block, _Block]]:
-        found = blocks.split(run.at, buffer, self.index.block_bytes)
-        return zip(found, self._blocks(run), strict=True)
+    def _placed(
+        self, run: Run, buffer: memoryview, first: int = 0
+    ) -> Iterator[tuple[Block, _Block]]:
+        """The blocks of a run from the first on, each with where it goes in the buffer."""
+        size = self.index.block_bytes
+        starts = range(0, len(buffer), size)
+        expected = islice(self._blocks(run), first, first + len(starts))
+        for start, block in zip(starts, expected, strict=True):
+            yield (run.stored(block.number, size), buffer[start : start + size]), block
 
-    def _fill(self, base: str, places: Iterable[blocks.Block], expected: Iterable[_Block]) -> None:
+    def _fill(self, base: str, placed: Sequence[tuple[Block, _Block]]) -> None:
         file = self._file(base)
-        found = file.read(places, way_to_read(file))
-        for damage in self._compare(found, expected):
+        found = file.read((block for block, _ in placed), way_to_read(file))
+        for damage in self._compare(found, (expected for _, expected in placed)):
             raise self.damaged(damage)
 
     def _file(self, base: str) -> Input:
@@ -156,9 +155,16 @@ class Shard:
         """Those of its blocks, in order."""
         return b"".join(block.digest for block in self._blocks(run))
 
+    def unverified(self, run: Run, start: int, stop: int, room_bytes: int = 0) -> bytearray:
+        """Bytes of a run as they lie there, then zeros up to `room_bytes`. Raises OSError."""
+        data = bytearray(max(room_bytes, stop - start))
+        blocks.fill(self._fd, run.at + start, memoryview(data)[: stop - start])
+        return data
+
     def structure_damage(self) -> Damage | None:
         """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
-        extents = [(run.at, run.size_bytes) for run in self.index.runs() if not run.base]
+        runs = (run for run in self.index.runs() if not run.base)
+        extents = [extent for run in runs for extent in run.extents()]
         try:
             if blocks.digest_outside(self._fd, [*extents, *self._own]) == self._digests[-1]:
                 return None

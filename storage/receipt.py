@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from dataclasses import field as attribute
 
 from .layout import Incarnation, shard_file
 from .notes import Notes
 from .sealed import Json, field, only, seal, unseal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsSaved:
+    """What a receipt says of a file, of the shard as the rank has saved it."""
+
+    size_bytes: int
+    digest: str
+    index_at: int
+    index_bytes: int
+    digests_at: int
+    digests_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +35,7 @@ class Receipt:
         shares_digest: of the ranks' shares of the replicated arrays; the same for all ranks.
         notes: of rank 0 only.
         bases: earlier shards beside this one that hold some of its arrays, and their sizes.
+        uncompressed: of a shard with compressed arrays, what it was copied from.
         index_at, digests_at: byte positions of the two in the file; loading starts there.
     """
 
@@ -42,6 +55,14 @@ class Receipt:
     shares_digest: str = ""
     notes: Notes = attribute(default_factory=Notes)
     bases: Mapping[str, int] = attribute(default_factory=dict)
+    uncompressed: AsSaved | None = None
+
+    @property
+    def as_saved(self) -> Receipt:
+        """That of the shard in the tier of its node: the same state, not compressed."""
+        if self.uncompressed is None:
+            return self
+        return replace(self, uncompressed=None, **asdict(self.uncompressed))
 
     @property
     def files(self) -> dict[str, int]:
@@ -81,7 +102,11 @@ class Receipt:
             "metrics": dict(self.notes.metrics),
             "provenance": dict(self.notes.provenance),
         }
-        return body | {"bases": dict(self.bases)} if self.bases else body
+        if self.bases:
+            body["bases"] = dict(self.bases)
+        if self.uncompressed is not None:
+            body["uncompressed"] = asdict(self.uncompressed)
+        return body
 
     @classmethod
     def from_body(cls, body: Mapping[str, Json]) -> Receipt:
@@ -104,6 +129,7 @@ class Receipt:
             shares_digest=field(body, "shares_digest", str),
             notes=_notes(body),
             bases=_bases(body),
+            uncompressed=_as_saved(body) if "uncompressed" in body else None,
         )
         only(body, receipt.to_body())
         if not 0 <= receipt.rank < receipt.world_size:
@@ -119,6 +145,18 @@ def _bases(body: Mapping[str, Json]) -> dict[str, int]:
         if "/" in name:
             raise ValueError(f"base {name!r} is no plain file name")
     return {name: field(bases, name, int) for name in bases}
+
+
+def _as_saved(body: Mapping[str, Json]) -> AsSaved:
+    saved = field(body, "uncompressed", dict)
+    return AsSaved(
+        size_bytes=field(saved, "size_bytes", int),
+        digest=field(saved, "digest", str),
+        index_at=field(saved, "index_at", int),
+        index_bytes=field(saved, "index_bytes", int),
+        digests_at=field(saved, "digests_at", int),
+        digests_bytes=field(saved, "digests_bytes", int),
+    )
 
 
 def _notes(body: Mapping[str, Json]) -> Notes:

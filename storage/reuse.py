@@ -111,6 +111,8 @@ def _saved(shard: Shard, receipt: Receipt) -> Iterator[tuple[Key, _Saved]]:
     keys = _keys(index.tree)
     for place, run in enumerate(index.runs()[:-1]):
         assert run.array is not None
+        if run.chunked is not None:
+            continue  # its dataset has elements of another size, which a virtual one would convert
         if place in index.kept:
             kept = index.kept[place]
             kept = Kept(kept.base, kept.dataset, kept.saves + 1)

@@ -53,16 +53,17 @@ class Shards:
     def __getitem__(self, rank: int) -> Shard:
         shard = self._shards.pop(rank, None)
         if shard is None:
-            receipt = self._manifest.receipts[rank]
-            shard = Shard(self._folder_of(receipt) / receipt.file, receipt)
+            shard = self._open(self._manifest.receipts[rank])
             if len(self._shards) >= _MOST_OPEN:
                 self._shards.pop(next(iter(self._shards))).close()
         self._shards[rank] = shard
         return shard
 
-    def _folder_of(self, receipt: Receipt) -> Path:
+    def _open(self, receipt: Receipt) -> Shard:
         near = self._near
-        return self._folder if near is None or shard_fault(near, receipt) else near
+        if near is None or shard_fault(near, receipt.as_saved):
+            return Shard(self._folder / receipt.file, receipt)
+        return Shard(near / receipt.file, receipt.as_saved)
 
     def index(self, rank: int) -> Index:
         if rank not in self._indexes:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
 from . import blocks, content, pack
-from .container import ALIGNED_FROM_BYTES, Elsewhere, Extent, create
+from .container import ALIGNED_FROM_BYTES, Container, Elsewhere, Extent, create
 from .index import Index, Kept
 from .layout import Incarnation
 from .leaf import Form, Leaf
 from .notes import Notes
 from .output import Output, Run, run_of, way_to_write
 from .sealed import Json
+from .way import Way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +94,37 @@ def write_shard(path: Path, source: Source, unchanged: Mapping[int, Unchanged]) 
         {n: Elsewhere(one.kept.base, one.kept.dataset, one.at) for n, one in unchanged.items()},
         pack_bytes,
         rows * blocks.DIGEST_BYTES,
-        lambda arrays, place: _index(source, unchanged, arrays, place).to_bytes(),
+        lambda places, pack_place: _index(source, unchanged, places, pack_place).to_bytes(),
     )
+    written = [leaf for n, leaf in enumerate(own) if n not in unchanged]
+    arrays = (
+        _run(extent, forms, leaf) for extent, leaf in zip(container.arrays, written, strict=True)
+    )
+    runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
+    return complete(
+        path, way, container, index, runs, lambda found: _all_digests(sizes, unchanged, found)
+    )
+
+
+def complete(
+    path: Path,
+    way: Way,
+    container: Container,
+    index: bytes,
+    runs: Iterable[Run],
+    all_digests: Callable[[Sequence[bytes]], Iterable[bytes]],
+) -> Written:
+    """Writes what a new file has room for, and fsyncs it. Raises OSError.
+
+    `all_digests` makes those of all blocks of the shard out of those of the runs.
+    """
     with Output(path, way) as output:
         size_bytes = os.fstat(output.fd).st_size
         output.reserve(size_bytes)
         structure = blocks.digest_outside(
             output.fd, [(extent.at, extent.size_bytes) for extent in container.extents]
         )
-        written = [leaf for n, leaf in enumerate(own) if n not in unchanged]
-        arrays = (
-            _run(extent, forms, leaf)
-            for extent, leaf in zip(container.arrays, written, strict=True)
-        )
-        runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
-        digests = b"".join([*_all_digests(sizes, unchanged, output.write(runs)), structure])
+        digests = b"".join([*all_digests(output.write(runs)), structure])
         output.write([run_of(container.digests.at, digests), run_of(container.index.at, index)])
         os.fsync(output.fd)
     return Written(
@@ -144,7 +161,10 @@ def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf) -> Run:
 
 
 def _index(
-    source: Source, unchanged: Mapping[int, Unchanged], at: Sequence[int], pack_place: Extent
+    source: Source,
+    unchanged: Mapping[int, Unchanged],
+    places: Sequence[Sequence[Extent]],
+    pack_place: Extent,
 ) -> Index:
     return Index(
         step=source.step,
@@ -157,7 +177,7 @@ def _index(
         borrows=tuple(source.borrows),
         forms=tuple(source.forms),
         arrays=tuple(leaf.form for leaf in source.leaves),
-        at=tuple(at),
+        at=tuple(extent.at for (extent,) in places),
         pack_at=pack_place.at,
         pack_bytes=pack_place.size_bytes,
         kept={place: one.kept for place, one in unchanged.items()},

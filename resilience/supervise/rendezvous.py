@@ -54,6 +54,7 @@ class Rendezvous:
         return {
             "RELIGHT_CHECKPOINT_TIER": str(tier_folder(Path(tier), config.run_id, node)),
             "RELIGHT_CHECKPOINT_TIER_SHARE": str(share_bytes),
+            "RELIGHT_CHECKPOINT_COMPRESS": str(int(config.checkpoint.compress)),
         }
 
     def _for_torch(

@@ -175,7 +175,8 @@ class Agent:
             self._program.end(signal.SIGKILL)
             self._program.wait()
         if "RELIGHT_CHECKPOINT_TIER" in env:
-            self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])))
+            compress = env.get("RELIGHT_CHECKPOINT_COMPRESS") == "1"
+            self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])), compress=compress)
         is_script = order["log"] is None
         if is_script:
             base = script_environment(order["without_env"])

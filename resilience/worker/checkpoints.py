@@ -160,7 +160,7 @@ class SupervisedCheckpoints:
         if tier is None:
             return _read(self._directory, manifest, self._world, needs, neighbours=neighbours)
         own = manifest.receipts[self._world.rank % manifest.world_size]
-        self.near = not shard_fault(step_dir(tier.folder, manifest.step), own)
+        self.near = not shard_fault(step_dir(tier.folder, manifest.step), own.as_saved)
         try:
             return _read(self._directory, manifest, self._world, needs, tier.folder, neighbours)
         except CheckpointDamaged as error:

@@ -44,9 +44,11 @@ class Drains:
         self._process: subprocess.Popen[bytes] | None = None
         self._dropped = False
         self._owes_word = False
+        self._compress = False
 
-    def lodge(self, folder: Path) -> None:
+    def lodge(self, folder: Path, *, compress: bool) -> None:
         """Hold the folder of this run, and clear away what killed runs have left beside it."""
+        self._compress = compress
         if self._held is not None:
             return
         self._folder = folder
@@ -95,7 +97,7 @@ class Drains:
         # A pipe that nobody reads would hold a process with a long answer.
         try:
             self._answer = os.fdopen(os.memfd_create("relight-drain"), "rb")
-            self._process = _start(saved, self._answer.fileno())
+            self._process = _start(saved, self._answer.fileno(), compress=self._compress)
         except OSError as error:
             return self._failed(f"no process can be started: {error}", error.errno)
         self.pids.add(self._process.pid)
@@ -137,9 +139,10 @@ def _read(file: BinaryIO) -> dict[str, Any]:
     return answer
 
 
-def _start(saved: Message, answer_fd: int) -> subprocess.Popen[bytes]:
+def _start(saved: Message, answer_fd: int, *, compress: bool) -> subprocess.Popen[bytes]:
     arguments = [text(saved, "tier"), text(saved, "directory"), str(number(saved, "step"))]
     arguments += [text(saved, "writer"), str(number(saved, "rank"))]
+    arguments += ["compress"] if compress else []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_US)  # the child inherits it
     try:
         return subprocess.Popen(

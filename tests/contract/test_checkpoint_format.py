@@ -1,11 +1,13 @@
 """What docs/checkpoint-format.md promises to those who read a shard without relight.
 
-Everything here reads files with h5py, json, zlib and Debian's hdf5-tools only.
+Everything here reads files with h5py, json, zlib and Debian's hdf5-tools only, and what is
+compressed with hdf5plugin.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import zlib
@@ -13,14 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 import torch
 import xxhash
+import zstandard
 
 from relight.storage.checkpointer import save_shard
 from relight.storage.commit import claim_epoch, commit
+from relight.storage.drain import drain
 from relight.storage.layout import Incarnation
+from relight.storage.manifest import Manifest
+from relight.storage.sealed import seal
 
 INCARNATION = Incarnation("77.0", 2)
 BIG = np.random.default_rng(1).normal(size=(300, 100))
@@ -42,6 +49,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     receipt = save_shard(folder, 12, INCARNATION, 0, 1, state)
     commit(folder, 12, INCARNATION, epoch, [receipt], {"loss": 0.5})
     return folder
+
+
+@pytest.fixture(scope="module")
+def small(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same shard, compressed."""
+    record = json.loads((directory / "000000000012" / "MANIFEST.json").read_bytes())
+    (receipt,) = Manifest.parse(seal(record["body"])).receipts
+    folder: Path = tmp_path_factory.mktemp("compressed")
+    tier = Path(shutil.copytree(directory, folder / "tier"))
+    drain(tier, folder, receipt, compress=True)
+    return folder / "000000000012" / receipt.file
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +109,54 @@ def test_plain_h5py_reads_every_value(shard: Path) -> None:
         assert content[tree["small"][n]["array"]] == small.tobytes()
 
 
+@pytest.mark.parametrize("form", ["shard", "small"])
 def test_the_example_of_the_documentation_runs(
-    shard: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shard: Path = request.getfixturevalue(form)
     document = Path(__file__).parents[2] / "docs" / "checkpoint-format.md"
     code = document.read_text().partition("```python\n")[2].partition("```")[0]
     monkeypatch.chdir(shard.parent)
     names: dict[str, Any] = {}
     exec(code, names)
     assert (names["values"] == BIG).all()
+
+
+def test_hdf5_with_plugins_reads_what_is_compressed(shard: Path, small: Path) -> None:
+    assert small.stat().st_size < shard.stat().st_size / 2
+    with h5py.File(shard) as plain, h5py.File(small) as file:
+        index = read_index(file)
+        for name in plain["t"]:
+            np.testing.assert_array_equal(file["t"][name][:].view("u1"), plain["t"][name][:])
+        large = file["t/000001"]
+        filters = large.id.get_create_plist()
+        assert [filters.get_filter(n)[0] for n in range(filters.get_nfilters())] == [2, 32015]
+    assert index["format"] == 3
+    if shutil.which("h5dump") is not None:
+        dumped = subprocess.run(
+            ["h5dump", "-y", "-w", "0", "-d", "/t/000001", "-s", "2000000", "-c", "3", str(small)],
+            env={**os.environ, "HDF5_PLUGIN_PATH": hdf5plugin.PLUGIN_PATH},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "2000000, 2000001, 2000002" in dumped.stdout
+
+
+def test_the_index_says_where_the_chunks_are(small: Path) -> None:
+    data = small.read_bytes()
+    with h5py.File(small) as file:
+        index = read_index(file)
+    values = b""
+    (chunked,) = (one for one in index["chunked"] if one[0] == 1)
+    _, width, chunks = chunked
+    for at, size, digest in chunks:
+        chunk = data[at : at + size]
+        assert xxhash.xxh3_128_hexdigest(chunk) == digest
+        planes = np.frombuffer(zstandard.ZstdDecompressor().decompress(chunk), "u1")
+        values += planes.reshape(width, -1).T.tobytes()
+    assert values == LARGE_BLOCKS.tobytes()
+    assert index["at"][1] == chunks[0][0]
 
 
 def test_the_index_says_whose_shard_it_is(shard: Path) -> None:

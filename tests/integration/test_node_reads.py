@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from relight.storage import node_reads, node_reads_host, shards
-from relight.storage.blocks import BLOCK_BYTES, Block
+from relight.storage.blocks import BLOCK_BYTES
 from relight.storage.boxes import Box, Part, Replicated
 from relight.storage.checkpointer import CheckpointDamaged, load_shard, save_shard
 from relight.storage.commit import claim_epoch, commit
-from relight.storage.input import Input
+from relight.storage.drain import drain
+from relight.storage.input import Block, Input
 from relight.storage.layout import Incarnation
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs, Piece
@@ -55,10 +56,13 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def save(directory: Path, states: list[dict[str, object]]) -> Manifest:
+def save(directory: Path, states: list[dict[str, object]], *, compressed: bool = False) -> Manifest:
     epoch = claim_epoch(directory, ONE)
     size = len(states)
-    receipts = [save_shard(directory, 1, ONE, n, size, state) for n, state in enumerate(states)]
+    place = directory / "tier" if compressed else directory
+    receipts = [save_shard(place, 1, ONE, n, size, state) for n, state in enumerate(states)]
+    if compressed:
+        receipts = [drain(place, directory, one, compress=True) for one in receipts]
     return commit(directory, 1, ONE, epoch, receipts, {})
 
 
@@ -75,12 +79,13 @@ def together(directory: Path, manifest: Manifest, name: str) -> list[dict[str, o
         return [one.result(timeout=60) for one in loads]
 
 
-@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(("plain", "compressed"), [(False, False), (True, False), (False, True)])
 def test_what_two_ranks_want_is_read_once(
-    tmp_path: Path, read_bytes: Counter[str], plain: bool
+    tmp_path: Path, read_bytes: Counter[str], plain: bool, compressed: bool
 ) -> None:
     """Marked as replicated, and so saved once; or saved by each of them, with the same digests."""
-    manifest = save(tmp_path, marked(MODEL, plain=plain))
+    manifest = save(tmp_path, marked(MODEL, plain=plain), compressed=compressed)
+    read_bytes.clear()
     assert together(tmp_path, manifest, "restore") == marked_back()
     assert read_bytes.total() == SHARED_BYTES
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from relight.errors import UsageError
+from relight.launcher.asked import read_asked
 from relight.launcher.launch_plan import LaunchPlan, Submitter
 from relight.launcher.plan import plan
 from relight.launcher.render import SbatchOption, ScriptValues, render_script
+from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import parse_spec
 from relight.resilience.config import RunConfig
 from relight.resilience.worker.environment import read_environment
@@ -251,3 +254,15 @@ def test_what_a_spec_says_of_saves_reaches_the_ranks() -> None:
     assert read_environment({"RELIGHT_CHECKPOINT_OVERLAP": "1"}, None, None).overlap
     assert make("command: a\ncheckpoint: {reuse: 4}").config.checkpoint.reuse == 4
     assert read_environment({"RELIGHT_CHECKPOINT_REUSE": "4"}, None, None).reuse == 4
+    tiers = "command: a\ncheckpoint: {tiers: {node: /dev/shm}, compress: true}"
+    assert make(tiers).config.checkpoint.compress
+    with pytest.raises(SpecError, match=r"checkpoint\.compress: .* there is no checkpoint\.tiers"):
+        make("command: a\ncheckpoint: {compress: true}")
+
+
+def test_what_compresses_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text("command: a\ncheckpoint: {tiers: {node: /dev/shm}, compress: true}")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(UsageError, match=r"pip install 'relight\[compress\]'"):
+        read_asked(spec, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from relight.storage.errors import FormatUnknown
 from relight.storage.layout import Incarnation, step_name, step_of
 from relight.storage.manifest import Manifest, ManifestDamaged
 from relight.storage.notes import Notes
-from relight.storage.receipt import Receipt
+from relight.storage.receipt import AsSaved, Receipt
 from relight.storage.sealed import Json, seal, unseal
 
 ATTEMPT = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
@@ -42,6 +42,11 @@ def receipt(rank: int = 0, world_size: int = 2, step: int = 7) -> Receipt:
         digests_bytes=32,
         notes=Notes(metrics={"loss": 1.5}, provenance={"code": {"dirty": True}, "packages": []}),
     )
+
+
+PLAIN = AsSaved(
+    size_bytes=9000, digest="cd" * 16, index_at=1, index_bytes=2, digests_at=3, digests_bytes=4
+)
 
 
 def manifest(world_size: int = 2) -> Manifest:
@@ -112,6 +117,18 @@ def test_garbage_is_a_damaged_manifest(data: bytes) -> None:
 def test_receipts_and_manifests_come_back() -> None:
     assert Receipt.from_json(receipt(1).to_json()) == receipt(1)
     assert Manifest.parse(manifest(3).to_bytes()) == manifest(3)
+    copied = replace(receipt(1), uncompressed=PLAIN)
+    assert Receipt.from_json(copied.to_json()) == copied
+    assert copied.as_saved == replace(receipt(1), **asdict(PLAIN))
+    assert receipt(1).as_saved == receipt(1)
+
+
+def test_a_manifest_has_the_lowest_format_that_says_all_of_it() -> None:
+    first, second = manifest().receipts
+    shared = replace(first, bases={"shard-00000.from-000000000001.1.0.g0.h5": 9})
+    smaller = replace(second, uncompressed=PLAIN)
+    for receipts, number in (((first, second), 1), ((shared, second), 2), ((shared, smaller), 3)):
+        assert replace(manifest(), receipts=receipts).format == number
 
 
 @pytest.mark.parametrize(
@@ -146,8 +163,8 @@ def test_a_manifest_needs_every_rank_once() -> None:
 
 
 def test_a_sound_manifest_of_a_later_format_is_not_damage() -> None:
-    with pytest.raises(FormatUnknown, match="format 3"):
-        Manifest.parse(seal(manifest().to_body() | {"format": 3}))
+    with pytest.raises(FormatUnknown, match="format 4"):
+        Manifest.parse(seal(manifest().to_body() | {"format": 4}))
 
 
 def test_later_steps_and_later_commits_are_newer() -> None:

@@ -52,6 +52,7 @@ def _told(chosen: Chosen) -> dict[str, object]:
         "attempt": manifest.incarnation.attempt,
         "generation": manifest.incarnation.generation,
         "payload_bytes": manifest.payload_bytes,
+        "file_bytes": sum(receipt.size_bytes for receipt in manifest.receipts),
         "seconds": max(receipt.seconds for receipt in manifest.receipts),
         "metrics": dict(manifest.metrics),
         "provenance": dict(manifest.provenance),

@@ -1,0 +1,239 @@
+"""Shards that are compressed on their way from a tier: the same values for all, fewer bytes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relight.storage.archive import put
+from relight.storage.boxes import Box, Part
+from relight.storage.checkpointer import load_shard, load_state, save_shard
+from relight.storage.choose import newest_valid, set_aside
+from relight.storage.chunks import Chunk
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.compare import Source, compare
+from relight.storage.drain import drain
+from relight.storage.errors import CheckpointDamaged, CodecMissing
+from relight.storage.export import export
+from relight.storage.fetch import fetch
+from relight.storage.layout import Incarnation, incarnation_dir, shard_path
+from relight.storage.manifest import Manifest
+from relight.storage.objects import connect
+from relight.storage.read_shard import Shard
+from relight.storage.shards import Shards
+from relight.storage.verify import verify
+
+ONE = Incarnation("1.0", 0)
+NOISE = np.random.default_rng(1).integers(0, 256, 3 << 20, np.uint8)
+State = dict[str, object]
+
+
+def state(step: int) -> State:
+    """What gets shorter: two blocks, one of which is noise; small ones; a part; bf16. What not."""
+    dice = np.random.default_rng(step)
+    half = np.concatenate([NOISE, NOISE, NOISE]).view("f4")
+    return {
+        "two_blocks": np.concatenate([np.zeros(2 << 20, "f4"), half[: 1 << 20], half[:3]]),
+        "weights": dice.normal(size=(300, 1001)).astype("f4"),
+        "bf16": (dice.normal(size=200_000).astype("f4").view("u4") >> 16).astype("u2"),
+        "part": Part(dice.normal(size=(200, 100)), (200, 100), (0, 0)),
+        "noise": NOISE,
+        "small": np.arange(9) + step,
+    }
+
+
+def values(one: State) -> dict[str, bytes]:
+    arrays = ((key, it.array if isinstance(it, Part) else it) for key, it in one.items())
+    return {key: np.asarray(array).tobytes() for key, array in arrays}
+
+
+class Run:
+    """One rank with a tier, and the directory that all nodes see."""
+
+    def __init__(self, place: Path) -> None:
+        self.tier, self.directory = place / "tier", place / "checkpoints"
+        for folder in (self.tier, self.directory):
+            folder.mkdir()
+        self.epoch = claim_epoch(self.directory, ONE)
+
+    def commit(self, step: int, *, compress: bool = True) -> Manifest:
+        receipt = save_shard(self.tier, step, ONE, 0, 1, state(step))
+        receipt = drain(self.tier, self.directory, receipt, compress=compress)
+        return commit(self.directory, step, ONE, self.epoch, [receipt], {})
+
+    def shard(self, step: int) -> Path:
+        return shard_path(self.directory, step, ONE, 0)
+
+    def restored(self) -> int:
+        """The step that a run would go on from; its values are the right ones."""
+        while manifest := newest_valid(self.directory):
+            try:
+                loaded = load_shard(self.directory, manifest, 0)
+            except CheckpointDamaged as error:
+                set_aside(self.directory, manifest.step, str(error))
+                continue
+            assert values(loaded) == values(state(manifest.step))
+            return manifest.step
+        raise AssertionError("nothing to restore")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def chunks(manifest: Manifest, run: Run) -> dict[str, tuple[Chunk, ...]]:
+    with Shard(run.shard(manifest.step), manifest.receipts[0]) as shard:
+        runs = shard.index.runs()
+        return {shard.name(one): one.chunked.chunks for one in runs if one.chunked is not None}
+
+
+def test_arrays_are_compressed_where_that_saves_something(run: Run) -> None:
+    manifest = run.commit(1)
+    found = chunks(manifest, run)
+    assert found.keys() == {"two_blocks", "weights", "bf16", "part"}
+    zeros, noise = found["two_blocks"]
+    assert zeros.size_bytes < 1000
+    assert noise.size_bytes < 6 << 20, "the end of the last block is zeros"
+    (receipt,) = manifest.receipts
+    assert receipt.size_bytes < receipt.payload_bytes - (8 << 20)
+    assert run.restored() == 1
+    assert verify(run.directory, restore=True).sound
+
+
+def test_a_block_of_noise_stays_as_it_is(run: Run) -> None:
+    mixed = np.concatenate([np.zeros(16 << 20, np.uint8), NOISE, NOISE, NOISE])
+    receipt = save_shard(run.tier, 1, ONE, 0, 1, {"mixed": mixed, "noise": NOISE})
+    receipt = drain(run.tier, run.directory, receipt, compress=True)
+    manifest = commit(run.directory, 1, ONE, run.epoch, [receipt], {})
+    (found,) = chunks(manifest, run).values()
+    assert [chunk.size_bytes == 8 << 20 for chunk in found] == [False, False, True, False]
+    loaded = load_shard(run.directory, manifest, 0)
+    assert np.array_equal(np.asarray(loaded["mixed"]), mixed)
+    assert verify(run.directory).sound
+
+
+def test_what_does_not_get_shorter_is_copied_as_it_is(run: Run) -> None:
+    receipt = save_shard(run.tier, 1, ONE, 0, 1, {"noise": NOISE, "small": np.arange(9)})
+    copied = drain(run.tier, run.directory, receipt, compress=True)
+    assert (copied.digest, copied.uncompressed) == (receipt.digest, None)
+    assert run.shard(1).read_bytes() == shard_path(run.tier, 1, ONE, 0).read_bytes()
+
+
+def test_every_flipped_bit_is_found_and_named(run: Run) -> None:
+    run.commit(1)
+    manifest = run.commit(2)
+    whole, dice = run.shard(2).read_bytes(), random.Random(3)
+    for name, found in chunks(manifest, run).items():
+        for number, chunk in enumerate(found):
+            first, last = chunk.at, chunk.at + chunk.size_bytes - 1
+            for place in (first, first + 5, dice.randint(first, last), last):
+                damaged = bytearray(whole)
+                damaged[place] ^= 1 << dice.randrange(8)
+                run.shard(2).write_bytes(damaged)
+                with Shard(run.shard(2), manifest.receipts[0]) as shard:
+                    (damage,) = shard.damages(lambda _: None)
+                assert (damage.array, damage.block) == (name, number)
+    with pytest.raises(CheckpointDamaged, match=f"{name}, block {number}"):
+        load_shard(run.directory, manifest, 0)
+    assert run.restored() == 1
+
+
+def test_a_bit_that_flips_in_memory_never_gets_out_of_it(run: Run) -> None:
+    receipt = save_shard(run.tier, 1, ONE, 0, 1, state(1))
+    shard = shard_path(run.tier, 1, ONE, 0)
+    data = bytearray(shard.read_bytes())
+    data[data.index(values(state(1))["weights"][4000:4100])] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CheckpointDamaged, match="weights"):
+        drain(run.tier, run.directory, receipt, compress=True)
+    assert list(incarnation_dir(run.directory, 1, ONE).iterdir()) == []
+
+
+def test_a_rank_on_the_node_reads_its_tier(run: Run) -> None:
+    manifest = run.commit(1)
+    run.shard(1).rename(run.shard(1).with_suffix(".away"))
+    loaded = load_shard(run.directory, manifest, 0, tier=run.tier)
+    assert values(loaded) == values(state(1))
+    near = shard_path(run.tier, 1, ONE, 0)
+    near.write_bytes(bytes(near.stat().st_size))
+    with pytest.raises(CheckpointDamaged, match=str(run.tier)):
+        load_shard(run.directory, manifest, 0, tier=run.tier)
+
+
+def test_what_a_killed_drain_has_left_is_replaced(run: Run) -> None:
+    run.shard(1).parent.mkdir(parents=True)
+    run.shard(1).write_bytes(b"half a shard")
+    run.commit(1)
+    assert run.restored() == 1
+
+
+def test_a_full_disk_leaves_nothing_behind(small_disk: Path, tmp_path: Path) -> None:
+    receipt = save_shard(tmp_path, 1, ONE, 0, 1, {"zeros": np.zeros(9 << 20), "noise": NOISE})
+    noise = np.concatenate([NOISE] * 8) | np.uint8(15)
+    more = save_shard(tmp_path, 2, ONE, 0, 1, {"half": noise, "noise": NOISE})
+    drain(tmp_path, small_disk, receipt, compress=True)
+    with pytest.raises(OSError, match="No space") as caught:
+        drain(tmp_path, small_disk, more, compress=True)
+    assert caught.value.errno == 28
+    assert list(incarnation_dir(small_disk, 2, ONE).iterdir()) == []
+
+
+def test_other_cuts_differences_and_exports_see_no_difference(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    there = Run(tmp_path / "plain")
+    small, plain = run.commit(1), there.commit(1, compress=False)
+    assert small.receipts[0].size_bytes < plain.receipts[0].size_bytes
+    with Shards(run.directory, small) as one, Shards(there.directory, plain) as other:
+        assert compare(Source(small, one), Source(plain, other)).same
+    cut = load_state(run.directory, small, 1, 2, {"part": Box((150, 0), (50, 100))})
+    part = state(1)["part"]
+    assert isinstance(part, Part)
+    assert np.array_equal(np.asarray(cut["part"]), part.array[150:])  # type: ignore[index]
+    export(run.directory, small, tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as exported:
+        assert exported["bf16"].tobytes() == values(state(1))["bf16"]
+
+
+def test_an_archive_keeps_them_as_they_are(run: Run, tmp_path: Path) -> None:
+    manifest, store = run.commit(1), connect(f"file://{tmp_path / 'store'}")
+    assert put(run.directory, 1, store) == manifest.receipts[0].size_bytes
+    shutil.rmtree(run.directory)
+    run.directory.mkdir()
+    brought = fetch(run.directory, store, claim_epoch(run.directory, ONE))
+    assert brought == manifest
+    assert run.restored() == 1
+
+
+def test_a_later_save_shares_what_is_not_compressed(run: Run) -> None:
+    run.commit(1)
+    again = state(1)
+    receipt = save_shard(run.directory, 2, ONE, 0, 1, again, reuse=5)
+    manifest = commit(run.directory, 2, ONE, run.epoch, [receipt], {})
+    with Shard(run.shard(2), receipt) as shard:
+        kept = {shard.name(one) for one in shard.index.runs() if one.base}
+    assert kept == {"noise"}
+    assert values(load_shard(run.directory, manifest, 0)) == values(again)
+    assert verify(run.directory).sound
+
+
+def test_without_the_library_it_says_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = run.commit(1)
+    receipt = save_shard(run.tier, 2, ONE, 0, 1, state(2))
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    for use in (
+        lambda: load_shard(run.directory, manifest, 0),
+        lambda: verify(run.directory),
+        lambda: drain(run.tier, run.directory, receipt, compress=True),
+    ):
+        with pytest.raises(CodecMissing, match=r"pip install 'relight\[compress\]'"):
+            use()
+    assert list(incarnation_dir(run.directory, 2, ONE).iterdir()) == []
+    assert newest_valid(run.directory) == manifest
