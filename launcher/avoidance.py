@@ -12,11 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from relight.counted import counted
 from relight.errors import RelightError, UsageError
 from relight.resilience.ledger.apart import default_ledger
 from relight.resilience.ledger.record import Record
-from relight.resilience.ledger.score import Standing, standings
+from relight.resilience.ledger.score import Standing, seen_by, standings
 
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.hostlist import expand_nodes
@@ -144,8 +143,8 @@ def _partition(client: SlurmClient, name: str | None) -> dict[tuple[str, str], s
 
 def _notes(choice: Choice) -> tuple[str, ...]:
     avoided = [
-        f"avoiding {one.node}: {one.evidence[0].lines[0]} "
-        f"({counted(len(one.runs), 'run')}; `relight nodes show {one.node}`)"
+        f"avoiding {one.node}: {one.evidence[0].newest} "
+        f"({seen_by(one)}; `relight nodes show {one.node}`)"
         for one in choice.avoided
     ]
     kept = [

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from relight.resilience.config import CheckpointConfig, RunConfig
+from relight.resilience.health.check import Candidate
 
 # The time that an example takes says more about the machine than about the code.
 settings.register_profile("relight", deadline=None)
@@ -55,6 +56,12 @@ def run_config(tmp_path: Path) -> RunConfig:
         working_dir=tmp_path,
         checkpoint=CheckpointConfig(directory=tmp_path / "checkpoints"),
     )
+
+
+@pytest.fixture
+def candidate(run_config: RunConfig) -> Candidate:
+    """A node for that run."""
+    return Candidate("n1", run_config, 0.0)
 
 
 @pytest.fixture(autouse=True)

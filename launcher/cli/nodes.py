@@ -16,7 +16,7 @@ from relight.resilience.ledger.apart import default_ledger
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
 from relight.resilience.ledger.prediction import predictions, track_record
 from relight.resilience.ledger.record import MAX_TTL_S, Evidence, Record, check_node_name
-from relight.resilience.ledger.score import Standing, release_of, standings
+from relight.resilience.ledger.score import Standing, release_of, seen_by, standings
 from relight.resilience.ledger.ticket import ticket
 
 from ..units import parse_duration
@@ -110,8 +110,8 @@ def exclude(node: str, reason: str, duration: str, cluster: str | None, as_json:
         run_id=f"by {user_name()}",
     )
     default_ledger().add(evidence)
-    if cluster is None and _is_unknown(node):
-        click.echo(f"relight: warning: this Slurm has no node {node}; is it spelt so?", err=True)
+    if doubt := _doubt(cluster, node):
+        click.echo(f"relight: warning: {doubt}; is it spelt so?", err=True)
     if as_json:
         click.echo(json.dumps({"cluster": evidence.cluster, "node": node, "until": now + ttl_s}))
     else:
@@ -168,14 +168,18 @@ def _standings_of(records: list[Record], node: str, cluster: str | None) -> list
     ]
 
 
-def _is_unknown(node: str) -> bool:
-    """Whether Slurm answers, and knows no such node."""
+def _doubt(cluster: str | None, node: str) -> str | None:
+    """Why Slurm, where it answers, makes one doubt that there is such a node."""
     from ..clusters.slurm.client import SlurmClient
 
+    client = SlurmClient(timeout_s=5.0, pauses_s=())
     try:
-        return node not in SlurmClient(timeout_s=5.0, pauses_s=()).node_states((node,))
+        here = client.config().get("ClusterName") if cluster is not None else None
+        if here not in (None, cluster):
+            return f"the cluster here is {here}, and not {cluster}"
+        return None if node in client.node_states((node,)) else f"this Slurm has no node {node}"
     except RelightError:
-        return False
+        return None
 
 
 def _this_cluster() -> str:
@@ -192,12 +196,12 @@ def _this_cluster() -> str:
 
 
 def _text(one: Standing) -> str:
-    runs = counted(len(one.runs), "run")
     until = f"avoided until {_day(one.until)}" if one.until is not None else "not avoided"
     lemon = ", a lemon: new evidence comes again and again" if one.lemon else ""
-    lines = [f"{one.node} on {one.cluster}: {until}; score {one.score:.2f}, {runs}{lemon}"]
+    lines = [f"{one.node} on {one.cluster}: {until}; score {one.score:.2f}, {seen_by(one)}{lemon}"]
     for evidence in one.evidence:
-        lines.append(f"  {_day(evidence.last_seen)} {evidence.fault}, run {evidence.run_id}:")
+        who = evidence.run_id if evidence.fault is Fault.HAND else f"run {evidence.run_id}"
+        lines.append(f"  {_day(evidence.last_seen)} {evidence.fault}, {who}:")
         lines += [f"    {line}" for line in evidence.lines]
     return "\n".join(lines)
 
@@ -218,7 +222,7 @@ def _print_table(found: list[Standing]) -> None:
         until = "" if one.until is None else _day(one.until)
         runs, latest = str(len(one.runs)), one.evidence[0]
         score = f"{one.score:.2f}{' lemon' if one.lemon else ''}"
-        word = f"{latest.fault}: {latest.lines[0]}"
+        word = f"{latest.fault}: {latest.newest}"
         # Evidence holds brackets, which are no markup.
         table.add_row(*map(Text, (one.node, one.cluster, until, score, runs, word)))
     Console().print(table)

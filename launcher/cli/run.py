@@ -21,6 +21,7 @@ from relight.resilience.supervise.standing import read_verdict
 from ..clusters.local_front import Front, allocation_of, is_alive
 from ..clusters.slurm.held import HeldAllocation, held_allocation
 from ..home import from_home
+from ..rank_logs import rank_logs
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..stored_plan import read_plan
@@ -242,4 +243,6 @@ def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
     if verdict is None:
         return f"the supervisor ended with {code} and left no verdict; {go_on}"
     again = "" if code == EXIT_DONE else f"; when that is mended, {go_on}"
-    return f"{verdict.state}; `relight logs {run.run_id}` has the output{again}"
+    has_output = rank_logs(run.folder) or verdict.cause == "setup"
+    verb, what = ("logs", "has the output") if has_output else ("history", "says why")
+    return f"{verdict.state}; `relight {verb} {run.run_id}` {what}{again}"

@@ -23,7 +23,8 @@ def check_clock(candidate: Candidate) -> Finding:
     off = not -BEHIND_LIMIT_S <= offset_s <= AHEAD_LIMIT_S
     return Finding(
         Outcome.WARN if off else Outcome.PASS,
-        f"{offset_s:+.1f} s from the supervisor's clock, start of this program included",
+        f"{offset_s:+.1f} s from the supervisor's clock, start of this program included; "
+        f"at most {BEHIND_LIMIT_S:g} s behind and {AHEAD_LIMIT_S:g} s ahead",
         offset_s,
         "s",
     )

@@ -131,30 +131,43 @@ def _slow(reports: Mapping[str, NodeReport]) -> Iterator[tuple[str, CheckResult]
 
 def _below_floor(test: str, report: NodeReport) -> CheckResult | None:
     least = floor(test, _facts(report))
-    rate = next((result.value for result in report.results if result.check == test), None)
-    if least is None or rate is None or rate >= least:
+    measured = _measured(test, report)
+    if least is None or measured is None or measured[0] >= least:
         return None
-    text = f"{rate:.3g}, below the floor of {least:.3g} for {_facts(report)[MODEL]}"
+    text = f"{_shown(*measured)}, below the floor of {least:.4g} for {_facts(report)[MODEL]}"
     return _result(test, Outcome.FAIL_NODE, text, Fault.SLOW)
 
 
 def _behind_median(
     test: Check, reports: Mapping[str, NodeReport]
 ) -> Iterator[tuple[str, CheckResult]]:
-    if test.of_median is not None:
-        rates = {
-            node: result.value
-            for node, report in reports.items()
-            for result in report.results
-            if result.check == test.name and result.value is not None
-        }
-        if len(rates) < MIN_NODES:
-            return
-        usual = median(rates.values())
-        for node, rate in rates.items():
-            if rate < test.of_median * usual:
-                text = f"{rate:.3g}, {rate / usual:.0%} of the nodes' median"
-                yield node, _result(test.name, test.behind, text, Fault.SLOW)
+    if test.of_median is None:
+        return
+    rates = {
+        node: measured
+        for node, report in reports.items()
+        if (measured := _measured(test.name, report)) is not None
+    }
+    if len(rates) < MIN_NODES:
+        return
+    usual = median(rate for rate, _ in rates.values())
+    for node, (rate, unit) in rates.items():
+        if rate < test.of_median * usual:
+            share = f"{rate / usual:.1%} of the nodes' median, at least {test.of_median:.0%}"
+            text = f"{_shown(rate, unit)}, {share}"
+            yield node, _result(test.name, test.behind, text, Fault.SLOW)
+
+
+def _measured(test: str, report: NodeReport) -> tuple[float, str] | None:
+    """The rate and its unit."""
+    for result in report.results:
+        if result.check == test and result.value is not None:
+            return result.value, result.unit or ""
+    return None
+
+
+def _shown(rate: float, unit: str) -> str:
+    return f"{rate:.4g} {unit}".strip()
 
 
 def _result(check: str, outcome: Outcome, text: str, fault: Fault) -> CheckResult:

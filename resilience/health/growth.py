@@ -32,8 +32,7 @@ def judge_growth(before: Counters, after: Counters, seconds: float, most_per_s: 
         start = before.get(name, 0)
         rates[name] = (count - start if count >= start else count) / seconds
     fast = {name: rate for name, rate in rates.items() if rate > most_per_s}
-    text = "; ".join(f"{name} grows by {rate:.0f}/s" for name, rate in list(fast.items())[:3])
+    seen = ", ".join(f"{name} grows by {rate:.0f}/s" for name, rate in list(fast.items())[:3])
+    text = f"{seen}; at most {most_per_s:g}/s" if fast else "no counter grows fast"
     worst = max(rates.values(), default=0.0)
-    return Finding(
-        Outcome.WARN if fast else Outcome.PASS, text or "no counter grows fast", worst, "errors/s"
-    )
+    return Finding(Outcome.WARN if fast else Outcome.PASS, text, worst, "errors/s")

@@ -27,6 +27,7 @@ def check_infiniband(candidate: Candidate) -> Finding:
     if not ports:
         return not_judged("no InfiniBand here")
     bad, odd, active, downs = [], [], [], 0
+    most = candidate.limit(FLAPS)
     for port in ports:
         name = f"{port.parent.parent.name}/{port.name}"
         state, link, rate = (_text(port / file) for file in ("state", "phys_state", "rate"))
@@ -36,8 +37,8 @@ def check_infiniband(candidate: Candidate) -> Finding:
             bad.append(f"{name} has a link and is {state}")
         flaps = sum(int(_text(port / "counters" / counter) or 0) for counter in FLAP_COUNTERS)
         downs += flaps
-        if flaps >= candidate.limit(FLAPS):
-            odd.append(f"{name} went down {counted(flaps, 'time')}")
+        if flaps >= most:
+            odd.append(f"{name} went down {counted(flaps, 'time')}, a warning from {most:g} on")
     firmware = sorted({_text(port.parents[1] / "fw_ver") for port in ports})
     facts = {
         PORTS: f"{len(active)} active, {', '.join(sorted(set(active)))}",

@@ -24,12 +24,14 @@ def check_inodes(candidate: Candidate) -> Finding:
         for one in (level, temporary_directory(), SHM)
         if (files := _free(one)) is not None
     }
-    low = {one: files for one, files in free.items() if files < candidate.limit(FREE)}
+    least = candidate.limit(FREE)
+    low = {one: files for one, files in free.items() if files < least}
     if not free:
         return not_judged(f"{level} counts no inodes")
-    text = "; ".join(
+    seen = ", ".join(
         f"{one} has room for {counted(files, 'file')}" for one, files in (low or free).items()
     )
+    text = f"{seen}; at least {least:g}"
     outcome = Outcome.FAIL_NODE if level in low else Outcome.WARN if low else Outcome.PASS
     return Finding(outcome, text, float(min(free.values())), "files")
 

@@ -18,7 +18,7 @@ from typing import Never
 
 from ..one_line import one_line
 from .check import NO_ANSWER_UNIT, Candidate, Check, Finding
-from .orphan import end_with
+from .orphan import end_descendants, end_with, has_children
 from .result import (
     MAX_EVIDENCE_CHARS,
     MAX_FACT_CHARS,
@@ -137,8 +137,11 @@ def _answer(check: Check, candidate: Candidate, pipe: int, parent: int) -> Never
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
+        said = _said(check, candidate)
+        if has_children():
+            end_descendants(os.getpid())
         with os.fdopen(pipe, "wb") as answer:
-            answer.write(_said(check, candidate).encode() + b"\n")
+            answer.write(said.encode() + b"\n")
     finally:
         os._exit(0)
 
@@ -154,6 +157,8 @@ def _said(check: Check, candidate: Candidate) -> str:
 def _ask(check: Check, candidate: Candidate) -> Finding:
     try:
         finding = check.run(candidate)
+        if not isinstance(finding, Finding):
+            raise TypeError(f"it gave {finding!r:.100} in the place of a Finding")
         return dataclasses.replace(
             finding,
             evidence=one_line(finding.evidence, MAX_EVIDENCE_CHARS),
@@ -176,11 +181,13 @@ def _still_talks(child: _Child) -> bool:
 
 
 def _end(child: _Child, hangs: bool = False) -> CheckResult:
-    """Take the answer; what the check has started ends with it, but for a session of its own.
+    """Take the answer; what the check has started ends with it, unless the check itself has died.
 
     Only a check that had all its time can be said to hang.
     """
     child.ended = True
+    if not child.said.endswith(b"\n"):
+        end_descendants(child.pid)
     os.killpg(child.pid, signal.SIGKILL)
     os.close(child.pipe)
     seconds = time.monotonic() - child.started

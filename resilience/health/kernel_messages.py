@@ -66,9 +66,10 @@ def judge_messages(lines: list[KernelLine], window_s: float) -> Finding:
         found = [line for line in told if pattern.search(line.text)]
         if found:
             newest = found[-1]
-            text = f"{newest.age_s / _HOUR_S:.1f} h ago: {newest.text[:_SHOWN_CHARS]}"
+            when = f"{newest.age_s / _HOUR_S:.1f} h ago, within {window_s / _HOUR_S:g} h"
             more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-            return Finding(outcome, text + more, float(len(found)), "messages")
+            text = f"{when}{more}: {newest.text[:_SHOWN_CHARS]}"
+            return Finding(outcome, text, float(len(found)), "messages")
     return Finding(Outcome.PASS, f"none of note in {counted(len(recent), 'line')}")
 
 

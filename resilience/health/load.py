@@ -19,8 +19,9 @@ def check_load(candidate: Candidate) -> Finding:
     cpus = os.cpu_count() or 1
     if not math.isfinite(load) or load < 0:
         return Finding(Outcome.UNKNOWN, f"the kernel says that the load is {load}")
-    busy = load > candidate.limit(PER_CPU) * cpus
-    text = f"a load of {load:.1f} on {counted(cpus, 'processor')}"
+    most = candidate.limit(PER_CPU)
+    text = f"a load of {load:.1f} on {counted(cpus, 'processor')}, at most {most:g} for each"
+    busy = load > most * cpus
     return Finding(Outcome.WARN if busy else Outcome.PASS, text, load, "tasks")
 
 

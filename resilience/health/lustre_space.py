@@ -38,7 +38,7 @@ def judge_targets(said: str, most: float, mount: Path) -> Finding:
     if not targets:
         return Finding(Outcome.UNKNOWN, f"lfs df names no storage target of {mount}")
     full = [
-        f"{name}: {why.strip()}" if why else f"{name} is {used} % full"
+        f"{name}: {why.strip()}" if why else f"{name} is {used} % full, the limit is {most:.0%}"
         for name, (used, why) in targets.items()
         if why or int(used) >= most * 100
     ]

@@ -15,16 +15,20 @@ def check_memory_errors(candidate: Candidate) -> Finding:
     controllers = sorted((candidate.root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
     if not controllers:
         return not_judged("this machine counts no memory errors (EDAC)")
+    most, most_corrected = candidate.limit(UNCORRECTED), candidate.limit(CORRECTED)
     uncorrected, corrected = (
         sum(int((controller / name).read_text()) for controller in controllers)
         for name in ("ue_count", "ce_count")
     )
     outcome = Outcome.PASS
-    if uncorrected > candidate.limit(UNCORRECTED):
+    if uncorrected > most:
         outcome = Outcome.FAIL_NODE
-    elif corrected > candidate.limit(CORRECTED):
+    elif corrected > most_corrected:
         outcome = Outcome.WARN
-    text = f"{uncorrected} uncorrected and {corrected} corrected errors since the boot"
+    text = (
+        f"{uncorrected} uncorrected and {corrected} corrected errors since the boot, "
+        f"at most {most:g} and {most_corrected:g}"
+    )
     counts = {CORRECTED_MEMORY: corrected}
     return Finding(outcome, text, float(uncorrected), "errors", counts=counts)
 

@@ -31,7 +31,9 @@ def check_peers(candidate: Candidate) -> Finding:
         (reached if _answers(str(address[0])) else silent).append(peer)
     if not reached and not silent:
         return not_judged("there is no other node to ask")
-    text = f"{', '.join(silent)} gave no answer" if silent else f"{len(reached)} answered"
+    text = f"{len(reached)} answered"
+    if silent:
+        text = f"{', '.join(silent)} gave no answer within {PATIENCE_S:g} s"
     facts = {REACHED: " ".join(reached), UNREACHED: " ".join(silent)}
     return Finding(Outcome.WARN if silent else Outcome.PASS, text, facts=facts)
 

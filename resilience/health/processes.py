@@ -31,17 +31,20 @@ def processes(root: Path) -> Iterator[Process]:
 
     Raises:
         ValueError, IndexError: the kernel's words are not understood.
+        OSError: there is no list.
     """
-    for entry in (root / "proc").glob("[0-9]*/stat"):
+    for entry in (root / "proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
         try:
-            text = entry.read_text(errors="replace")
+            text = (entry / "stat").read_text(errors="replace")
         except OSError:
             continue  # it has ended
         # The name stands in parentheses and may hold any character.
         name = text[text.index("(") + 1 : text.rindex(")")]
         state, parent, *rest = text[text.rindex(")") + 1 :].split()
         yield Process(
-            pid=int(entry.parent.name),
+            pid=int(entry.name),
             name=name,
             state=state,
             parent=int(parent),

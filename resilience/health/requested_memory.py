@@ -39,7 +39,8 @@ def check_requested_memory(candidate: Candidate) -> Finding:
         return Finding(Outcome.UNKNOWN, "the kernel says that more is available than there is")
     return Finding(
         Outcome.FAIL_NODE if available_bytes < least_bytes else Outcome.PASS,
-        f"{available_bytes // MIB} MiB available, the job asks for {asked_bytes // MIB}",
+        f"{available_bytes // MIB} MiB available, at least {candidate.limit(SHARE):g} of the "
+        f"{asked_bytes // MIB} MiB that the job asks for",
         float(available_bytes),
         "bytes",
     )

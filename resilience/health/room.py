@@ -15,6 +15,7 @@ MIB = 1024**2
 def check_room(candidate: Candidate) -> Finding:
     """Look at the free space, and write nothing: this is repeated while ranks run."""
     asked_bytes = candidate.config.health.min_free_disk_bytes
+    enough = candidate.limit(FREE)
     low, least = [], 1.0
     for directory in (candidate.config.checkpoint.directory, temporary_directory()):
         level = next(level for level in (directory, *directory.parents) if level.exists())
@@ -22,9 +23,10 @@ def check_room(candidate: Candidate) -> Finding:
         free = space.f_bavail / space.f_blocks if space.f_blocks else 1.0
         free_bytes = space.f_bavail * space.f_frsize
         least = min(least, free)
-        if free < candidate.limit(FREE) or free_bytes < asked_bytes:
+        if free < enough or free_bytes < asked_bytes:
             low.append(f"{level}: {free:.1%} free, {free_bytes // MIB} MiB")
-    text = "; ".join(low) or f"at least {least:.0%} free"
+    asked = f"at least {enough:.1%} and {asked_bytes // MIB} MiB"
+    text = f"{', '.join(low)}; {asked}" if low else f"{least:.1%} free; {asked}"
     return Finding(Outcome.WARN if low else Outcome.PASS, text, least, "of the disk")
 
 

@@ -26,10 +26,10 @@ def check_shm(candidate: Candidate) -> Finding:
     except OSError as error:
         return Finding(Outcome.FAIL_NODE, f"cannot write in {SHM}: {error.strerror}")
     space = os.statvfs(SHM)
-    free_bytes = space.f_bavail * space.f_frsize
+    free_bytes, least_bytes = space.f_bavail * space.f_frsize, candidate.limit(FREE)
     return Finding(
-        Outcome.WARN if free_bytes < candidate.limit(FREE) else Outcome.PASS,
-        f"{SHM}: {free_bytes // MIB} MiB free",
+        Outcome.WARN if free_bytes < least_bytes else Outcome.PASS,
+        f"{SHM}: {free_bytes // MIB} MiB free, at least {least_bytes / MIB:.0f} MiB",
         float(free_bytes),
         "bytes",
     )

@@ -22,8 +22,10 @@ def check_stuck(candidate: Candidate) -> Finding:
     time.sleep(INTERVAL_S)
     after = waiting(candidate.root)
     stuck = sorted(name for pid, name in after.items() if before.get(pid) == name)
-    many = len(stuck) > candidate.limit(PROCESSES)
-    text = f"{counted(len(stuck), 'process')} in the kernel's wait: {', '.join(stuck[:5])}"
+    most = candidate.limit(PROCESSES)
+    many = len(stuck) > most
+    seen = f"{counted(len(stuck), 'process')} in the kernel's wait, at most {most:g}"
+    text = f"{seen}: {', '.join(stuck[:5])}"
     return Finding(
         Outcome.WARN if many else Outcome.PASS,
         text if stuck else "no process is stuck",

@@ -16,8 +16,10 @@ def check_swap(candidate: Candidate) -> Finding:
     used_bytes = total - free
     if not 0 <= used_bytes <= total:
         return Finding(Outcome.UNKNOWN, f"the kernel says {free} of {total} bytes of swap are free")
-    outcome = Outcome.WARN if used_bytes > candidate.limit(USED) else Outcome.PASS
-    return Finding(outcome, f"{used_bytes // MIB} MiB swapped out", float(used_bytes), "bytes")
+    most_bytes = candidate.limit(USED)
+    text = f"{used_bytes / MIB:.0f} MiB swapped out, at most {most_bytes / MIB:.0f} MiB"
+    outcome = Outcome.WARN if used_bytes > most_bytes else Outcome.PASS
+    return Finding(outcome, text, float(used_bytes), "bytes")
 
 
 CHECK = Check(

@@ -27,9 +27,10 @@ def check_temporary(candidate: Candidate) -> Finding:
     except OSError as error:
         return judge_temporary_error(error, f"cannot write in {directory}")
     free = space.f_bavail / space.f_blocks if space.f_blocks else 1.0
+    least = candidate.limit(FREE)
     return Finding(
-        Outcome.WARN if free < candidate.limit(FREE) else Outcome.PASS,
-        f"{directory}: {free:.0%} free",
+        Outcome.WARN if free < least else Outcome.PASS,
+        f"{directory}: {free:.1%} free, at least {least:.1%}",
         free,
         "of the disk",
     )

@@ -7,6 +7,7 @@ import resource
 from .check import Candidate, Check, Finding, Limit
 from .result import Outcome
 
+KIB = 1024
 FILES = Limit("ulimits", "open_files", 4096, "files, hard limit")
 STACK = Limit("ulimits", "stack_bytes", 8 * 1024**2, "bytes, soft limit")
 LOCKED = Limit("ulimits", "locked_bytes", 16 * 1024**3, "bytes, hard limit")
@@ -17,15 +18,18 @@ def check_ulimits(candidate: Candidate) -> Finding:
     faults = []
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if resource.RLIM_INFINITY != files < candidate.limit(FILES):
-        faults.append(f"only {files} open files (ulimit -n)")
+        least = f"at least {candidate.limit(FILES):g}"
+        faults.append(f"only {files} open files, {least} (ulimit -n)")
     stack_bytes = resource.getrlimit(resource.RLIMIT_STACK)[0]
     if resource.RLIM_INFINITY != stack_bytes < candidate.limit(STACK):
-        faults.append(f"only {stack_bytes // 1024} KiB of stack (ulimit -s)")
+        least = f"at least {candidate.limit(STACK) / KIB:.0f}"
+        faults.append(f"only {stack_bytes / KIB:.0f} KiB of stack, {least} (ulimit -s)")
     locked_bytes = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     rdma = any((candidate.root / "sys/class/infiniband").glob("*"))
     if rdma and resource.RLIM_INFINITY != locked_bytes < candidate.limit(LOCKED):
-        faults.append(f"only {locked_bytes // 1024} KiB of locked memory (ulimit -l)")
-    return Finding(Outcome.WARN if faults else Outcome.PASS, ", ".join(faults) or "wide enough")
+        least = f"at least {candidate.limit(LOCKED) / KIB:.0f}"
+        faults.append(f"only {locked_bytes / KIB:.0f} KiB of locked memory, {least} (ulimit -l)")
+    return Finding(Outcome.WARN if faults else Outcome.PASS, "; ".join(faults) or "wide enough")
 
 
 CHECK = Check(

@@ -15,8 +15,9 @@ def check_uptime(candidate: Candidate) -> Finding:
     seconds = float((candidate.root / "proc/uptime").read_text().split()[0])
     if not math.isfinite(seconds) or seconds < 0:
         return Finding(Outcome.UNKNOWN, f"the kernel says that it is up for {seconds} s")
-    outcome = Outcome.WARN if seconds < candidate.limit(LEAST) else Outcome.PASS
-    return Finding(outcome, f"booted {seconds / 60:.0f} min ago", seconds, "s")
+    least_s = candidate.limit(LEAST)
+    text = f"up for {seconds:.0f} s, at least {least_s:g} s"
+    return Finding(Outcome.WARN if seconds < least_s else Outcome.PASS, text, seconds, "s")
 
 
 CHECK = Check(

@@ -23,9 +23,10 @@ def check_zombies(candidate: Candidate) -> Finding:
         for process in processes(candidate.root)
         if process.state == "Z" and uptime_s - process.started_s > OLD_S
     ]
-    many = len(old) > candidate.limit(COUNT)
+    most = candidate.limit(COUNT)
+    many = len(old) > most
     text = (
-        f"{counted(len(old), 'zombie')}: {', '.join(sorted(set(old))[:5])}"
+        f"{counted(len(old), 'zombie')}, at most {most:g}: {', '.join(sorted(set(old))[:5])}"
         if old
         else "no old zombie"
     )

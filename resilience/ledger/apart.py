@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from relight.errors import RelightError
+from relight.errors import RelightError, UsageError
 
 from .record import Evidence, Record, RecordDamaged, Release, from_bytes, to_bytes
 from .store import Ledger, LedgerUnwritable
@@ -101,10 +101,17 @@ class LedgerApart:
 
 
 def default_ledger() -> LedgerApart:
-    """The ledger that ``RELIGHT_LEDGER`` names, which users share, or the user's own."""
+    """The ledger that ``RELIGHT_LEDGER`` names, which users share, or the user's own.
+
+    Raises:
+        UsageError: the path is relative, which every program of a run would take for another one.
+    """
     named = os.environ.get("RELIGHT_LEDGER")
     if named:
-        return LedgerApart(Ledger(_from_home(named).absolute(), shared=True))
+        root = _from_home(named)
+        if not root.is_absolute():
+            raise UsageError(f"RELIGHT_LEDGER is {named}: it must be an absolute path")
+        return LedgerApart(Ledger(root, shared=True))
     home = os.environ.get("RELIGHT_HOME")
     return LedgerApart(
         Ledger((Path(home) if home else Path.home() / ".relight").absolute() / "ledger")

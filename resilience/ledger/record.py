@@ -70,7 +70,8 @@ class Evidence:
         """
         if self.last_seen > seen.last_seen + CLOCK_ERROR_S:
             return seen
-        lines = tuple(dict.fromkeys((*self.lines, *seen.lines)))[-MAX_LINES:]
+        before = (line for line in self.lines if line not in seen.lines)
+        lines = tuple(dict.fromkeys((*before, *seen.lines)))[-MAX_LINES:]
         return dataclasses.replace(
             seen,
             lines=lines,
@@ -83,6 +84,11 @@ class Evidence:
         if self.fault is Fault.TREND and not set(self.counters) & set(seen.counters):
             return min(self.weight + seen.weight, RULES[Fault.TREND].weight)
         return max(self.weight, seen.weight)
+
+    @property
+    def newest(self) -> str:
+        """What was seen last."""
+        return self.lines[-1]
 
     @property
     def counters(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from relight.counted import counted
+
 from .faults import DAY_S, HOUR_S, Fault
 from .record import CLOCK_ERROR_S, Evidence, Identity, Record, Release
 
@@ -21,7 +23,8 @@ class Standing:
     """What is held against a node: ``evidence`` is what still counts, newest first.
 
     ``score`` decays with a half-life of a week and orders nodes; whether one is avoided is decided
-    by unexpired evidence, or by being a lemon: three independent runs in 28 days.
+    by unexpired evidence, or by being a lemon: three independent runs in 28 days. People are no
+    ``runs``.
     """
 
     cluster: str
@@ -43,6 +46,13 @@ def standings(records: Iterable[Record], now: float) -> list[Standing]:
     return sorted(
         (one for one in found if one.evidence), key=lambda one: (-one.score, one.cluster, one.node)
     )
+
+
+def seen_by(standing: Standing) -> str:
+    """By how many runs, or by whom, a node is accused."""
+    people = {one.run_id for one in standing.evidence if one.fault is Fault.HAND}
+    runs = [counted(len(standing.runs), "run")] if standing.runs else []
+    return ", ".join([*runs, *sorted(people)])
 
 
 def changed_hardware(then: Identity, now: Identity) -> bool:
@@ -105,7 +115,7 @@ def _standing(cluster: str, node: str, records: list[Record], now: float) -> Sta
         lemon=lemon,
         score=sum(_decayed(evidence, now) for evidence in held),
         until=max(ends, default=None),
-        runs=tuple(dict.fromkeys(evidence.run_id for evidence in held)),
+        runs=tuple(dict.fromkeys(one.run_id for one in held if one.fault is not Fault.HAND)),
         evidence=tuple(held),
     )
 

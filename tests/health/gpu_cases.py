@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
+import pytest
 import torch
 
 from health.gpus import FakeGpu
@@ -41,19 +42,20 @@ class Odd(FakeGpu):
         raise RuntimeError("NVML error 999")
 
 
+def with_boards(**changes: int) -> Arrange:
+    def arrange(stage: Stage) -> None:
+        stage.patch.setattr(occupied, "PATIENCE_S", 0.0)
+        stage.boards(None, **changes)
+
+    return arrange
+
+
 def readings(**bad: int) -> Cases:
     """Those of a check that asks each board."""
 
-    def quickly(arrange: Arrange) -> Arrange:
-        def both(stage: Stage) -> None:
-            stage.patch.setattr(occupied, "PATIENCE_S", 0.0)
-            arrange(stage)
-
-        return both
-
     return Cases(
         good=lambda stage: stage.boards(),
-        bad=quickly(lambda stage: stage.boards(None, **bad)),
+        bad=with_boards(**bad),
         silent=lambda stage: stage.fails(each, "open_driver", NO_LIBRARY),
         nonsense=lambda stage: stage.boards([Odd()]),
     )
@@ -102,14 +104,19 @@ def little(arrange: Arrange = nothing) -> Arrange:
     """Active tests of a processor and its disks that take no time."""
 
     def both(stage: Stage) -> None:
-        for subject, name, value in (
-            *((product, "SIZE", 64), (product, "SECONDS", 0.001)),
-            *((memory_rate, "ARRAY_BYTES", 2**20), (disk_rate, "FILE_BYTES", 2**20)),
-        ):
-            stage.patch.setattr(subject, name, value)
+        do_little(stage.patch)
         arrange(stage)
 
     return both
+
+
+def do_little(patch: pytest.MonkeyPatch) -> None:
+    """Let active tests of a processor and its disks take no time."""
+    for subject, name, value in (
+        *((product, "SIZE", 64), (product, "SECONDS", 0.001)),
+        *((memory_rate, "ARRAY_BYTES", 2**20), (disk_rate, "FILE_BYTES", 2**20)),
+    ):
+        patch.setattr(subject, name, value)
 
 
 def elsewhere(arrange: Arrange = nothing) -> Arrange:

@@ -28,6 +28,8 @@ IMPORT = "sys/fs/lustre/osc/fs-OST0001-osc-ffff8800/import"
 LUSTRE = "proc/self/mounts"
 HEALTH = "sys/fs/lustre/health_check"
 COMPARED = "it only tells facts; what differs is seen beside other nodes (test_health_compare)"
+UNLIMITED = (resource.RLIM_INFINITY,) * 2
+LOCKED = {resource.RLIMIT_MEMLOCK: (2**16, 2**16)}
 UNREADABLE = OSError(errno.EIO, "Input/output error")
 
 
@@ -51,8 +53,8 @@ def asks_for_memory(files: dict[str, str]) -> Arrange:
     return arrange
 
 
-def errors(uncorrected: str) -> Arrange:
-    return with_files({f"{EDAC}/ue_count": uncorrected, f"{EDAC}/ce_count": "3"})
+def errors(uncorrected: str, corrected: str = "3") -> Arrange:
+    return with_files({f"{EDAC}/ue_count": uncorrected, f"{EDAC}/ce_count": corrected})
 
 
 def process(pid: int, state: str) -> dict[str, str]:
@@ -69,10 +71,15 @@ def many(state: str) -> dict[str, str]:
 
 def limits(files: int, stack: int) -> Arrange:
     found = {resource.RLIMIT_NOFILE: (files, files), resource.RLIMIT_STACK: (stack, stack)}
-    unlimited = (resource.RLIM_INFINITY,) * 2
     return lambda stage: stage.patch.setattr(
-        resource, "getrlimit", lambda which: found.get(which, unlimited)
+        resource, "getrlimit", lambda which: found.get(which, UNLIMITED)
     )
+
+
+def pinning_little(stage: Stage) -> None:
+    """A node with InfiniBand whose processes may lock next to no memory."""
+    stage.files(infiniband())
+    stage.patch.setattr(resource, "getrlimit", lambda which: LOCKED.get(which, UNLIMITED))
 
 
 def fails(target: object, name: str, number: int) -> Arrange:

@@ -12,6 +12,7 @@ import pytest
 
 from health.gpus import GOOD, FakeDriver, FakeGpu
 from health.roots import make_root
+from relight.resilience.config import RunConfig
 from relight.resilience.health.check import Candidate
 from relight.resilience.health.gpu import each
 from relight.resilience.health.gpu.reading import Gpu, Reading
@@ -58,6 +59,14 @@ class Stage:
             raise error
 
         self.patch.setattr(target, name, fail)
+
+
+def stage_in(folder: Path, config: RunConfig, patch: pytest.MonkeyPatch) -> Stage:
+    """A node of nothing, below a folder."""
+    (folder / "root").mkdir(parents=True)
+    saves = dataclasses.replace(config.checkpoint, directory=folder / "checkpoints")
+    here = dataclasses.replace(config, checkpoint=saves)
+    return Stage(Candidate("n1", here, 0.0, (), folder / "root"), patch, folder / "bin")
 
 
 Arrange = Callable[[Stage], object]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
-import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-from relight.resilience.config import RunConfig
 from relight.resilience.health import isolate
 from relight.resilience.health.check import NO_ANSWER_UNIT, Candidate, Check, Finding
 from relight.resilience.health.isolate import run_checks
@@ -27,11 +27,6 @@ from relight.resilience.health.result import (
 from relight.resilience.ledger.record import Identity
 
 LONG_S = 60.0  # more than any of these tests may take
-
-
-@pytest.fixture
-def candidate(run_config: RunConfig) -> Candidate:
-    return Candidate("n1", run_config, 0.0)
 
 
 @pytest.fixture
@@ -87,6 +82,12 @@ def test_a_check_that_raises_was_not_carried_out(candidate: Candidate) -> None:
     result = one(candidate, raises)
     assert result.outcome is Outcome.UNKNOWN
     assert result.evidence == "could not be run: ImportError: no such module"
+
+
+def test_a_check_that_gives_no_finding_was_not_carried_out(candidate: Candidate) -> None:
+    result = one(candidate, lambda _candidate: None)  # type: ignore[arg-type,return-value]
+    assert result.outcome is Outcome.UNKNOWN
+    assert result.evidence == "could not be run: TypeError: it gave None in the place of a Finding"
 
 
 def test_a_check_that_dies_was_not_carried_out(candidate: Candidate) -> None:
@@ -156,18 +157,45 @@ def test_a_check_that_cannot_be_killed_is_left_behind(
     os.waitpid(spared[0], 0)
 
 
-def test_what_a_check_has_started_ends_with_it(candidate: Candidate, tmp_path: Path) -> None:
-    started = tmp_path / "pid"
+@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("daemon", [False, True])
+def test_what_a_check_has_started_ends_with_it(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, hangs: bool, daemon: bool
+) -> None:
+    reader, writer = os.pipe()
+    if hangs:  # its time is over once the other one is there
+        there = select.poll()
+        there.register(reader, select.POLLIN)
+        monkeypatch.setattr(time, "monotonic", lambda: 2 * LONG_S if there.poll(0) else 0.0)
 
     def starts_another(_candidate: Candidate) -> Finding:
-        pid = os.fork()
-        if pid == 0:
+        start(writer, daemon=daemon)
+        if hangs:
             signal.pause()
-        started.write_text(str(pid))
         return Finding(Outcome.PASS, "")
 
-    assert one(candidate, starts_another).outcome is Outcome.PASS
-    assert ends(int(started.read_text()))
+    timeout_s = 0.05 if hangs else LONG_S
+    (result,) = run_checks([check(starts_another, timeout_s=timeout_s)], candidate, LONG_S)
+    assert result.outcome is (Outcome.UNKNOWN if hangs else Outcome.PASS)
+    os.close(writer)
+    pids = os.read(reader, 100).split()
+    os.close(reader)
+    assert len(pids) == 1
+    assert ends(int(pids[0]))
+
+
+def start(writer: int, *, daemon: bool) -> None:
+    """Start a process, which says its number; a daemon leaves its group and its parent."""
+    said, saying = os.pipe()
+    if os.fork() == 0:
+        if daemon:
+            os.setsid()
+            if os.fork() != 0:
+                os._exit(0)
+        os.write(writer, f"{os.getpid()} ".encode())
+        os.write(saying, b".")
+        signal.pause()
+    os.read(said, 1)
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM])
@@ -175,19 +203,23 @@ def test_what_a_check_has_started_ends_with_who_asked(
     candidate: Candidate, end: signal.Signals
 ) -> None:
     reader, writer = os.pipe()
+    tells, told = os.pipe()
 
     def starts_another(_candidate: Candidate) -> Finding:
-        with subprocess.Popen(["sleep", "600"]) as process:
-            os.write(writer, f"{os.getpid()} {process.pid}".encode())
+        start(writer, daemon=True)
+        start(writer, daemon=False)
+        os.write(told, b".")
+        signal.pause()
         return Finding(Outcome.PASS, "")
 
     asker = os.fork()
     if asker == 0:
         run_checks([check(starts_another)], candidate, LONG_S)
         os._exit(0)
-    os.close(writer)
+    os.read(tells, 1)
     pids = [int(pid) for pid in os.read(reader, 100).split()]
-    os.close(reader)
+    for fd in (reader, writer, tells, told):
+        os.close(fd)
     os.kill(asker, end)
     os.waitpid(asker, 0)
     assert len(pids) == 2

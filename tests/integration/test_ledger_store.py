@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from stage.ledger import evidence, own
 
+from relight.errors import UsageError
 from relight.launcher import user_name
 from relight.resilience.ledger.apart import LedgerApart, default_ledger
 from relight.resilience.ledger.faults import DAY_S, Fault
@@ -334,6 +335,10 @@ def test_which_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert default_ledger().ledger == Ledger(tmp_path / "ledger")
     monkeypatch.setenv("RELIGHT_LEDGER", "/site/ledger")
     assert default_ledger().ledger == Ledger(Path("/site/ledger"), shared=True)
+    for relative in ("ledger", "~nobody-of-this-name/ledger"):
+        monkeypatch.setenv("RELIGHT_LEDGER", relative)
+        with pytest.raises(UsageError, match="it must be an absolute path"):
+            default_ledger()
 
 
 def test_who_has_no_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

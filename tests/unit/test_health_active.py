@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from health.gpu_cases import do_little
 
-from relight.resilience.config import RunConfig
 from relight.resilience.health.active import (
     boards,
     disk_rate,
@@ -38,15 +38,7 @@ Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @pytest.fixture(autouse=True)
 def _little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "SIZE", 64)
-    monkeypatch.setattr(product, "SECONDS", 0.01)
-    monkeypatch.setattr(memory_rate, "ARRAY_BYTES", 1024**2)
-    monkeypatch.setattr(disk_rate, "FILE_BYTES", 1024**2)
-
-
-@pytest.fixture
-def candidate(run_config: RunConfig) -> Candidate:
-    return Candidate("n1", run_config, 0.0)
+    do_little(monkeypatch)
 
 
 @pytest.mark.parametrize("subject", [product, memory_rate, disk_rate])
@@ -236,7 +228,7 @@ def on_h200(check: str, **values: float) -> dict[str, NodeReport | None]:
 
 def test_the_floor_judges_what_is_slow_everywhere() -> None:
     judged = compare(on_h200("gpu_memory", n1=2000.0))
-    text = "2e+03, below the floor of 2.16e+03 for NVIDIA H200"
+    text = "2000 GB/s, below the floor of 2160 for NVIDIA H200"
     assert accused(judged) == {"n1": (text, Fault.SLOW)}
     assert set(accused(compare(on_h200("gpu_memory", n1=2000, n2=2001, n3=2002)))) == {
         *("n1", "n2", "n3")
@@ -245,7 +237,9 @@ def test_the_floor_judges_what_is_slow_everywhere() -> None:
 
 def test_the_median_judges_first() -> None:
     judged = compare(on_h200("gpu_memory", n1=4000.0, n2=4001.0, n3=2000.0))
-    assert accused(judged) == {"n3": ("2e+03, 50% of the nodes' median", Fault.SLOW)}
+    assert accused(judged) == {
+        "n3": ("2000 GB/s, 50.0% of the nodes' median, at least 90%", Fault.SLOW)
+    }
     slow = judged["n3"]
     assert slow is not None
     assert len(slow.results) == 2, "it is said once"
@@ -280,6 +274,7 @@ def reports(check: str, **values: float) -> dict[str, NodeReport | None]:
                     outcome=Outcome.PASS,
                     evidence="",
                     value=value,
+                    unit="GB/s",
                     seconds=1.0,
                     fault=Fault.SLOW,
                     facts={PRODUCT: str(value)} if check == PRODUCT else {},
@@ -312,7 +307,9 @@ def test_a_slow_checkpoint_directory_only_warns() -> None:
 
 def test_a_slow_node_is_slow_beside_the_median() -> None:
     judged = compare(reports("product", n1=100.0, n2=101.0, n3=69.0, n4=99.0))
-    assert accused(judged) == {"n3": ("69, 69% of the nodes' median", Fault.SLOW)}
+    assert accused(judged) == {
+        "n3": ("69 GB/s, 69.3% of the nodes' median, at least 70%", Fault.SLOW)
+    }
     assert accused(compare(reports("product", n1=100.0, n2=101.0, n3=71.0))) == {}
 
 

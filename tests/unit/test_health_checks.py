@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from relight.resilience.config import RunConfig
 from relight.resilience.health import shm
 from relight.resilience.health.check import Candidate, Finding
 from relight.resilience.health.clock import check_clock
@@ -25,11 +24,6 @@ from relight.resilience.health.result import Outcome
 from relight.resilience.health.shm import check_shm
 
 GIB = 1024**3
-
-
-@pytest.fixture
-def candidate(run_config: RunConfig) -> Candidate:
-    return Candidate("n1", run_config, 0.0)
 
 
 def _directory(candidate: Candidate) -> Path:

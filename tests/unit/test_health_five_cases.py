@@ -7,6 +7,7 @@ there. What could not be looked at, or was not understood, never speaks against 
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 import socket
 import subprocess
@@ -18,15 +19,27 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from health.gpu_cases import ACTIVE_CASES, GPU_CASES
-from health.host_cases import HOST_CASES, make_silent
-from health.stage import Arrange, Cases, Stage
+from health.gpu_cases import ACTIVE_CASES, GPU_CASES, XID, logged, with_boards
+from health.host_cases import (
+    HOST_CASES,
+    df,
+    errors,
+    in_temporary,
+    limits,
+    make_silent,
+    on_lustre,
+    pinning_little,
+    shared_memory,
+    space,
+)
+from health.roots import infiniband
+from health.stage import Arrange, Cases, stage_in, with_files
 
 from relight.resilience.config import RunConfig
 from relight.resilience.health import software
 from relight.resilience.health.active import boards
 from relight.resilience.health.catalogue import ACTIVE, CHECKS
-from relight.resilience.health.check import Candidate, Check
+from relight.resilience.health.check import Candidate, Check, Limit
 from relight.resilience.health.gpu import each
 from relight.resilience.health.isolate import _ask, run_checks
 from relight.resilience.health.result import Outcome
@@ -52,20 +65,13 @@ def test_every_check_has_its_five_cases() -> None:
 def test_four_cases(
     check: Check, run_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SLURM_MEM_PER_NODE", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    _nobodys_job(monkeypatch)
     for case in ("good", "bad", "silent", "nonsense"):
         arrange: Arrange | str = getattr(CASES[check.name], case)
         if isinstance(arrange, str):
             continue
-        folder = tmp_path / case
-        (folder / "root").mkdir(parents=True)
-        saves = dataclasses.replace(run_config.checkpoint, directory=folder / "checkpoints")
-        config = dataclasses.replace(run_config, checkpoint=saves)
         with monkeypatch.context() as patch:
-            candidate = Candidate("n1", config, 0.0, (), folder / "root")
-            stage = Stage(candidate, patch, folder / "bin")
+            stage = stage_in(tmp_path / case, run_config, patch)
             arrange(stage)
             finding = _ask(check, stage.candidate)
         seen = (check.name, case, finding.outcome, finding.evidence)
@@ -78,6 +84,55 @@ def test_four_cases(
             assert finding.outcome is Outcome.UNKNOWN or not judged, seen
         else:
             assert finding.outcome not in AGAINST, seen
+
+
+def _nobodys_job(patch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_MEM_PER_NODE", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES"):
+        patch.delenv(name, raising=False)
+    patch.setattr(time, "sleep", lambda _s: None)
+
+
+# What goes beyond a limit where the bad case does not.
+BEYOND: dict[str, Arrange] = {
+    "memory_errors.uncorrected": errors("99"),
+    "memory_errors.corrected": errors("0", "9999"),
+    "ulimits.open_files": limits(7, 2**23),
+    "ulimits.locked_bytes": pinning_little,
+    "shm.free_bytes": shared_memory(space(bavail=1, frsize=4096)),
+    "temporary.free_fraction": in_temporary(space(blocks=100, bavail=4)),
+    "lustre_space.target_used": on_lustre({}, df(99)),
+    "infiniband.link_downed": with_files(infiniband(downed=9)),
+    "gpu_xid.program_hours": logged(XID.format(31)),
+    "gpu_ecc.uncorrected": with_boards(ecc_uncorrected=9),
+    "gpu_ecc.uncorrected_sram_ever": with_boards(ecc_uncorrected_sram_ever=9),
+    "gpu_ecc.corrected": with_boards(ecc_corrected=10**8),
+    "gpu_remapping.uncorrected": with_boards(remap_uncorrected=999),
+    "gpu_retired.pages": with_boards(retired_double_bit=99),
+    "gpu_occupied.memory_bytes": with_boards(memory_used=2**40),
+}
+LIMITS = [(check, limit) for check in ALL for limit in check.limits]
+
+
+@pytest.mark.parametrize(("check", "limit"), LIMITS, ids=lambda one: one.name)
+def test_what_speaks_against_a_node_names_the_limit_that_counts(
+    check: Check,
+    limit: Limit,
+    run_config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _nobodys_job(monkeypatch)
+    arrange = BEYOND.get(f"{limit.check}.{limit.name}", CASES[check.name].bad)
+    assert not isinstance(arrange, str)
+    counts = limit.default * 1.04 or 0.5
+    stage = stage_in(tmp_path / "it", run_config, monkeypatch)
+    stage.health(limits={limit.check: {limit.name: counts}})
+    arrange(stage)
+    finding = _ask(check, stage.candidate)
+    forms = (f"{counts:.12g}", f"{counts:.0%}", f"{counts:.1%}", f"{counts / 2**10:.0f}")
+    named = "|".join(map(re.escape, (*forms, f"{counts / 2**20:.0f}")))
+    assert finding.outcome in (Outcome.WARN, *AGAINST)
+    assert re.search(rf"(?<![\d.])(?:{named})(?![\d.]\d)", finding.evidence), finding.evidence
 
 
 def hang(*_arguments: object, **_named: object) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from health.gpu_cases import do_little
 
-from relight.resilience.config import RunConfig
 from relight.resilience.health.active import disk_rate, memory_rate, product, scratch_rate
 from relight.resilience.health.active.whole_node import judge_share
 from relight.resilience.health.check import Candidate, Check
@@ -20,15 +20,7 @@ from relight.resilience.ledger.faults import Fault
 
 @pytest.fixture(autouse=True)
 def _little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "SIZE", 64)
-    monkeypatch.setattr(product, "SECONDS", 0.01)
-    monkeypatch.setattr(memory_rate, "ARRAY_BYTES", 1024**2)
-    monkeypatch.setattr(disk_rate, "FILE_BYTES", 1024**2)
-
-
-@pytest.fixture
-def candidate(run_config: RunConfig) -> Candidate:
-    return Candidate("n1", run_config, 0.0)
+    do_little(monkeypatch)
 
 
 def test_a_disk_that_fails(candidate: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:

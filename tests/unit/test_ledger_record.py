@@ -151,7 +151,8 @@ def test_seeing_it_again_keeps_the_beginning_and_the_newest_lines(
         return
     assert both.first_seen == min(first.first_seen, again.first_seen)
     assert both.last_seen == max(first.last_seen, again.last_seen)
-    assert set(again.lines[-1:]) <= {*both.lines, *first.lines}
+    newest = tuple(dict.fromkeys(again.lines))[-MAX_LINES:]
+    assert both.lines[len(both.lines) - len(newest) :] == newest
     assert len(both.lines) <= MAX_LINES
 
 

@@ -17,6 +17,7 @@ from relight.resilience.ledger.score import (
     changed_hardware,
     is_over,
     release_of,
+    seen_by,
     standings,
 )
 from relight.resilience.ledger.ticket import ticket
@@ -199,6 +200,21 @@ def test_a_ticket_says_all_that_an_administrator_needs() -> None:
         "Slurm was told nothing. To keep jobs away until it is repaired:\n"
         "  scontrol update NodeName=n1 State=DRAIN Reason='network fault'\n"
     )
+
+
+def test_people_are_no_runs_and_their_newest_word_counts() -> None:
+    first = replace(evidence(Fault.HAND, "by ann"), lines=("fan",))
+    again = first.later(replace(first, lines=("fan", "burnt"), last_seen=T0 + 1))
+    found = at(T0 + 2, again.later(replace(first, last_seen=T0 + 2)))
+    assert found is not None
+    assert (found.avoided, found.runs, seen_by(found)) == (True, (), "by ann")
+    assert found.evidence[0].newest == "fan"
+    told = ticket(found).splitlines()
+    assert told[1] == "Seen from 2027-01-15 08:00:00Z to 2027-01-15 08:00:02Z"
+    assert told[-1].endswith("Reason=fan")
+    both = at(T0 + 2, again, evidence(run_id="lm-1"))
+    assert both is not None
+    assert seen_by(both) == "1 run, by ann"
 
 
 TIMES = st.floats(T0, T0 + 60 * DAY_S)

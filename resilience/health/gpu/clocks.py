@@ -19,8 +19,9 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     if clocks is None:
         return None
     set_mhz, default_mhz = clocks
-    low = default_mhz - set_mhz > candidate.limit(BELOW)
-    return (Outcome.WARN if low else Outcome.PASS), f"set to {set_mhz} of {default_mhz} MHz"
+    most_mhz = candidate.limit(BELOW)
+    text = f"set to {set_mhz} of {default_mhz} MHz, at most {most_mhz:g} MHz below"
+    return (Outcome.WARN if default_mhz - set_mhz > most_mhz else Outcome.PASS), text
 
 
 CHECK = Check(

@@ -27,15 +27,17 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     corrected = gpu.read(Reading.ECC_CORRECTED)
     if uncorrected is None and sram_ever is None and corrected is None:
         return None
-    if (uncorrected or 0) > candidate.limit(UNCORRECTED):
-        text = f"{uncorrected} uncorrected errors since the driver was loaded"
+    if (uncorrected or 0) > (most := candidate.limit(UNCORRECTED)):
+        text = f"{uncorrected} uncorrected errors since the driver was loaded, at most {most:g}"
         if _is_contained(gpu):
-            return Outcome.WARN, f"{text}, contained: a row waits for a reset to be remapped"
+            return Outcome.WARN, f"{text}; contained, a row waits for a reset to be remapped"
         return Outcome.FAIL_NODE, text
-    if (sram_ever or 0) > candidate.limit(SRAM_EVER):
-        return Outcome.FAIL_NODE, f"{sram_ever} uncorrected SRAM errors over its life"
-    if (corrected or 0) > candidate.limit(CORRECTED):
-        return Outcome.WARN, f"{corrected} corrected errors since the driver was loaded"
+    if (sram_ever or 0) > (most := candidate.limit(SRAM_EVER)):
+        text = f"{sram_ever} uncorrected SRAM errors over its life, at most {most:g}"
+        return Outcome.FAIL_NODE, text
+    if (corrected or 0) > (most := candidate.limit(CORRECTED)):
+        text = f"{corrected} corrected errors since the driver was loaded, at most {most:.12g}"
+        return Outcome.WARN, text
     return Outcome.PASS, "no more errors than are usual"
 
 

@@ -17,6 +17,7 @@ from ..result import Outcome
 from .each import Answer, ask, on_each_gpu
 from .reading import DRIVERS, Gpu, Reading
 
+MIB = 1024**2
 MEMORY = Limit("gpu_occupied", "memory_bytes", 1024**3, "bytes in use before ranks start")
 PATIENCE_S = 5.0  # what a job that has just ended may take to give all its memory back
 _POLL_S = 0.5
@@ -39,8 +40,10 @@ def _judge(deadline: float, candidate: Candidate, gpu: Gpu) -> Answer | None:
             return None
         numbers = ask(gpu, Reading.PROCESSES)
         processes = 0 if numbers is None else numbers[0]
-        text = f"{memory_bytes // 1024**2} MiB in use, {counted(processes, 'process')}"
-        if memory_bytes <= candidate.limit(MEMORY) and not processes:
+        most_bytes = candidate.limit(MEMORY)
+        memory = f"{memory_bytes // MIB} MiB in use, at most {most_bytes / MIB:.0f}"
+        text = f"{memory}; {counted(processes, 'process')}, none of another job"
+        if memory_bytes <= most_bytes and not processes:
             return Outcome.PASS, text
         if time.monotonic() >= deadline:
             return Outcome.FAIL_NODE, text

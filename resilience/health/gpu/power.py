@@ -16,10 +16,11 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     if power is None:
         return None
     limit_w, default_w = power
-    text = f"power limit {limit_w} W of {default_w} W"
+    most_w = candidate.limit(POWER)
+    text = f"power limit {limit_w} W of {default_w} W, at most {most_w:g} W below"
     if (clock := gpu.read(Reading.CLOCK_MAX)) is not None:
         text += f", clock up to {clock} MHz"
-    low = default_w - limit_w > candidate.limit(POWER)
+    low = default_w - limit_w > most_w
     return (Outcome.WARN if low else Outcome.PASS), text
 
 

@@ -23,8 +23,9 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     failed, pending, uncorrected = numbers
     if failed:
         return Outcome.FAIL_NODE, "a row could not be remapped: the board is due for replacement"
-    if uncorrected > candidate.limit(UNCORRECTED):
-        return Outcome.FAIL_NODE, f"{uncorrected} rows remapped after uncorrected errors"
+    if uncorrected > (most := candidate.limit(UNCORRECTED)):
+        text = f"{uncorrected} rows remapped after uncorrected errors, at most {most:g}"
+        return Outcome.FAIL_NODE, text
     if pending:
         return Outcome.WARN, "a row waits for a reset of the GPU to be remapped"
     return Outcome.PASS, f"{uncorrected} rows remapped after uncorrected errors"

@@ -19,8 +19,8 @@ def judge(candidate: Candidate, gpu: Gpu) -> Answer | None:
     if numbers is None:
         return None
     pages = sum(numbers)
-    if pages >= candidate.limit(PAGES):
-        return Outcome.FAIL_NODE, f"{pages} memory pages retired"
+    if pages >= (most := candidate.limit(PAGES)):
+        return Outcome.FAIL_NODE, f"{pages} memory pages retired, bad from {most:g} on"
     if gpu.read(Reading.RETIRED_PENDING):
         return Outcome.WARN, f"{pages} memory pages retired, and one waits for a reboot"
     return Outcome.PASS, f"{pages} memory pages retired"

@@ -80,10 +80,10 @@ def judge_xids(
             bad.append(xid.text)
         elif kind != "information" and (kind != "program" or xid.age_s <= program_s):
             odd.append(xid.text)
-    if bad:
-        return Finding(Outcome.FAIL_NODE, "; ".join(bad[-3:]), float(len(bad)), "XIDs")
-    if odd:
-        return Finding(Outcome.WARN, "; ".join(odd[-3:]), float(len(odd)), "XIDs")
+    within = f"within {hardware_s / _HOUR_S:g} h, {program_s / _HOUR_S:g} h for programs"
+    for outcome, told in ((Outcome.FAIL_NODE, bad), (Outcome.WARN, odd)):
+        if told:
+            return Finding(outcome, f"{'; '.join(told[-3:])}; {within}", float(len(told)), "XIDs")
     return Finding(Outcome.PASS, f"no XID that counts, by table {table.version}")
 
 
