@@ -29,6 +29,7 @@ from relight.resilience.config import (
 )
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
+from .spec_starters import fault_of_starter
 from .spec_values import (
     Budget,
     Bytes,
@@ -296,6 +297,13 @@ class JobSpec(_Section):
             return self.checkpoint.lead
         limit_s = self.resources.least_time_s
         return DEFAULT_LEAD_S if limit_s is None else min(DEFAULT_LEAD_S, limit_s / 4)
+
+    @model_validator(mode="after")
+    def _check_starter(self) -> JobSpec:
+        saves_itself = self.resume or self.checkpoint.signal or self.checkpoint.done
+        if not saves_itself and (fault := fault_of_starter(self.command)) is not None:
+            raise NamedFaults([fault])
+        return self
 
     @model_validator(mode="after")
     def _check_together(self) -> JobSpec:
