@@ -30,6 +30,8 @@ def beat_s(environment: Mapping[str, str]) -> float:
 def agent_beat_s(environment: Mapping[str, str], *, leader: bool) -> float:
     """Seconds after which an agent that has said nothing beats; ``leader`` speaks for its node.
 
-    Others pass on what their programs say, which need not be said twice: theirs is the longer one.
+    Others pass on what their programs say, which need not be said twice: in a large world they wait
+    for it.
     """
-    return SHORT_S if leader else _PATIENCE * beat_s(environment)
+    program_s = beat_s(environment)
+    return SHORT_S if leader or program_s <= SHORT_S else _PATIENCE * program_s
