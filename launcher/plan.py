@@ -103,6 +103,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             tier=checkpoint.tiers.node if checkpoint.tiers is not None else None,
             tier_bytes=checkpoint.tiers.size if checkpoint.tiers is not None else 0,
             compress=checkpoint.compress,
+            partner=checkpoint.tiers is not None and checkpoint.tiers.partner,
             archive=_archive(checkpoint.archive),
             overlap=checkpoint.overlap,
             signal=checkpoint.signal,

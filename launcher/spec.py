@@ -157,6 +157,7 @@ class Tiers(_Section):
 
     node: Line
     size: Bytes = 8 * 1024**3
+    partner: bool = False
 
     @model_validator(mode="after")
     def _check_place(self) -> Tiers:

@@ -51,6 +51,7 @@ MEANINGS: Final = {
     "checkpoint.tiers": "save first in a faster place on the nodes themselves",
     "checkpoint.tiers.node": "a folder of each node, such as /dev/shm",
     "checkpoint.tiers.size": "how much of it this run may take on each node",
+    "checkpoint.tiers.partner": "each node's shards are copied into the tier of another node, too",
     "checkpoint.archive": "copy checkpoints to an object store too",
     "checkpoint.archive.url": "where, as in s3://bucket/runs/lm",
     "checkpoint.archive.every": "every so many checkpoints, and the last one",

@@ -117,6 +117,20 @@ def _finish(data: Data) -> str:
     return "".join([text, *(f"\n      | {line}" for line in tail)])
 
 
+def _tier_read(data: Data) -> str:
+    text = f"{_ranks(data)[0]} took step {data.get('step')} from the tiers of their nodes"
+    if copies := data.get("by_partner"):
+        text += f", {_ranks({'ranks': copies})[0]} from a copy on another node"
+    return text
+
+
+def _tier_failed(data: Data) -> str:
+    who, reason = f"rank {data.get('rank')} on {data.get('node')}", data.get("reason")
+    if data.get("partner") is not None:
+        return f"{who} has no copy on {data.get('partner')}, its partner: {reason}"
+    return f"{who} does without its node's tier: {reason}"
+
+
 def _checkpoint_committed(data: Data) -> str:
     text = f"checkpoint of step {data.get('step')}"
     speed = _speed(data, "bytes")
@@ -125,6 +139,8 @@ def _checkpoint_committed(data: Data) -> str:
     text += speed
     if data.get("slowest_rank") is not None:
         text += f", rank {data.get('slowest_rank')} the slowest"
+    if ranks := data.get("by_partner"):
+        text += f", {_ranks({'ranks': ranks})[0]} saved by a copy on another node"
     stall_s = data.get("stall_s")
     if not isinstance(stall_s, float):
         return text
@@ -206,10 +222,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "CheckpointFetched": lambda d: (
         f"checkpoint {d.get('step')} was brought back from the archive{_speed(d)}"
     ),
-    "TierRead": lambda d: f"{_ranks(d)[0]} took step {d.get('step')} from the tiers of their nodes",
-    "TierFailed": lambda d: (
-        f"rank {d.get('rank')} on {d.get('node')} does without its node's tier: {d.get('reason')}"
-    ),
+    "TierRead": _tier_read,
+    "TierFailed": _tier_failed,
     "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",
     "AllocationArranged": lambda d: way_on(d.get("mode"), d.get("job_id")),
     "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",

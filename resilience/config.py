@@ -54,6 +54,7 @@ class CheckpointConfig:
     tier: str | None = None  # a folder of each node, for shards before they are copied
     tier_bytes: int = 0  # of a node, for all its ranks
     compress: bool = False  # what is copied from the tier
+    partner: bool = False  # each node's shards are copied into the tier of another node, too
     reuse: int = 0  # for so many saves an array that does not change is left where it is
     archive: ArchiveConfig | None = None
     signal: str | None = None  # tells a program that saves by itself to do so
@@ -166,6 +167,11 @@ class RunConfig:
     def ranks_on(self, nodes: int) -> int:
         """The number of ranks on so many nodes."""
         return 1 if self.program == "script" else nodes * self.tasks_per_node
+
+    def tier_share_bytes(self, nodes: int) -> int:
+        """What a rank may have in the tier of its node, and its copy in that of another."""
+        copies = 2 if self.checkpoint.partner and nodes > 1 else 1
+        return self.checkpoint.tier_bytes // self.tasks_per_node // copies
 
     @property
     def nodes_needed(self) -> int:

@@ -15,6 +15,9 @@ agent → supervisor
     ``exited``     generation, code or null, signal or null, tail (last lines), max_rss_bytes
     ``signalled``  signal: the agent itself was sent this signal
     ``rank``       generation, body: relayed from the program; got, as in ``beat``, without a number
+    ``depot``      port: copies of other nodes' shards are taken there; null, reason: not any more
+    ``took``       step, writer, rank: such a copy is in this node's tier, whole
+    ``not_sent``   step, writer, rank, reason: what this node has was not copied to another
     ``beat``       got, if that has changed: the agent lives, and has said nothing else for a while
 
 supervisor → agent
@@ -30,6 +33,11 @@ supervisor → agent
     ``stop``       generation, signal: send it to the program's process group
     ``stacks``     generation: let the programs print their stacks, and write what torch recorded
     ``rank``       body: to be relayed to the program
+    ``depot``      tier, share_bytes: to the first agent of a node: take copies there
+    ``partner``    host, port: copy there what the program saves in the tier
+    ``bring``      host, port, tier, step, writer, rank: copy this shard there, which needs it
+    ``drain``      generation, tier, directory, step, writer, rank: copy to the directory what a
+                   lost node has saved, and say ``saved`` or ``save_failed``
     ``quit``       keep: end, after the program has ended; if ``keep``, leave what is in the tier
 
 agent → program

@@ -184,6 +184,20 @@ class Fenced(RelightError):
         self.run = run  # that has taken over; empty where it is not known
 
 
+class CopyRefused(RelightError):
+    """A node does not take a copy of another's shard."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the partner does not take it: {reason}")
+
+
+class PartnerUnknown(RelightError):
+    """Who is at the other end of a connection is none of this attempt's nodes."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"it was no node of this attempt that answered: {reason}")
+
+
 class ArchiveUnfit(UsageError):
     """An address of an archive cannot be used from here."""
 

@@ -256,6 +256,7 @@ class CheckpointCommitted:
     stall_s: float | None = None
     behind_s: float = 0.0
     staged_bytes: int = 0
+    by_partner: tuple[int, ...] = ()  # ranks whose node was lost, and another had a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ class TierFailed:
     rank: int
     node: str | None
     reason: str
+    partner: str | None = None  # the tier works, but no copy of what it saves gets to this node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +69,4 @@ class TierRead:
     generation: int
     step: int
     ranks: tuple[int, ...]
+    by_partner: tuple[int, ...] = ()  # of them: a copy of what they had saved on another node

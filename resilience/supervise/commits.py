@@ -38,11 +38,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """What all ranks have saved of a step, and what it cost them."""
+    """What all ranks have saved of a step, what it cost them, and whose copy was the only one."""
 
     step: int
     receipts: tuple[Receipt, ...]
     stall: Stall
+    by_partner: tuple[int, ...] = ()
 
 
 def superseded(error: Fenced, run: str) -> Superseded:
@@ -138,6 +139,7 @@ class Commits:
                 stall_s=save.stall.stall_s,
                 behind_s=save.stall.behind_s,
                 staged_bytes=save.stall.staged_bytes,
+                by_partner=save.by_partner,
             )
         )
 

@@ -1,4 +1,7 @@
-"""Which saves are on their way from the tiers of nodes to the checkpoint directory."""
+"""Which saves are on their way from the tiers of nodes to the checkpoint directory.
+
+The shard of a rank whose node is lost may still come from a partner node, which has a copy of it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ class Draining:
         self._saved: defaultdict[int, set[int]] = defaultdict(set)
         self._durable: defaultdict[int, set[int]] = defaultdict(set)
         self._lost: set[int] = set()
+        self._copies: dict[tuple[int, int], int] = {}  # of a step and rank: whose agent has one
+        self._rescued: defaultdict[int, set[int]] = defaultdict(set)
         self._changed = asyncio.Event()
 
     def saved(self, step: int, rank: int, *, durable: bool) -> None:
@@ -50,13 +55,40 @@ class Draining:
         self._lost.add(rank)
         self._changed.set()
 
+    def copied(self, step: int, rank: int, by: int) -> None:
+        """The agent of rank ``by`` has a copy of what this rank has saved."""
+        self._copies[step, rank] = by
+        self._changed.set()
+
     @property
     def under_way(self) -> bool:
         """Whether a save may yet become a checkpoint without its ranks."""
         return any(
-            ranks == self._world and (rest := ranks - self._durable[step]) and not rest & self._lost
+            (rest := ranks - self._durable[step]) and all(self._comes(step, rank) for rank in rest)
             for step, ranks in self._saved.items()
+            if ranks == self._world
         )
+
+    def rescue(self) -> list[tuple[int, int, int]]:
+        """Step, rank, by: the copies that have to take the place of what is lost, each once."""
+        found = [
+            (step, rank, self._copies[step, rank])
+            for step, ranks in self._saved.items()
+            if ranks == self._world
+            for rank in sorted((ranks & self._lost) - self._durable[step] - self._rescued[step])
+            if self._comes(step, rank)
+        ]
+        for step, rank, _ in found:
+            self._rescued[step].add(rank)
+        return found
+
+    def rescued(self, step: int) -> tuple[int, ...]:
+        """The ranks whose shards of a step came from copies."""
+        return tuple(sorted(self._rescued[step]))
+
+    def _comes(self, step: int, rank: int) -> bool:
+        """Whether somebody is alive who copies a shard."""
+        return rank not in self._lost or self._copies.get((step, rank), rank) not in self._lost
 
     def _forget_until(self, step: int) -> None:
         """Nobody has to wait for an older save than one that is there."""

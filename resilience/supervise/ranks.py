@@ -26,6 +26,7 @@ from .agents import Agents
 from .channel import AgentLine
 from .cluster import Allocation, Cluster
 from .own_saves import command_of
+from .partners import Partners
 from .rendezvous import Rendezvous
 
 KILL_LIMIT_S: Final = 10.0
@@ -44,6 +45,7 @@ class Ranks:
         emit: Callable[[Event], None],
         on_word: Callable[[int, Message], None],
         on_signal: Callable[[str], None],
+        partners: Partners,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -51,6 +53,7 @@ class Ranks:
         self._emit = emit
         self._on_word = on_word
         self._on_signal = on_signal
+        self._partners = partners
         self._folder = RunFolder(config.run_dir)
         self._agents = Agents(config, cluster, allocation, self._on_message)
         self._alive: dict[int, str] = {}
@@ -104,6 +107,9 @@ class Ranks:
         ranks_have_ended = order.generation > 1 and self._config.program == "ranks"
         if connected and ranks_have_ended and (held := await self._agents.gpu_memory_held()):
             self._emit(GpuMemoryStayed(generation=order.generation, held=held))
+        if connected:
+            lines, address_of = self._agents.lines, self._cluster.node_address
+            await self._partners.prepare(order.generation, order.nodes, lines, address_of)
         port = await self._agents.free_port() if connected else None
         if port is None or not self._agents.all_connected:
             self._emit(self._agents.start_failed(self.generation))
@@ -221,6 +227,8 @@ class Ranks:
                 if isinstance(body, dict) and message.get("generation") == self.generation:
                     self._note_progress(line.task, body)
                     self._on_word(line.task, body)
+            case "depot" | "took" | "not_sent":
+                self._partners.heard(line, message)
             case "exited":
                 self._on_exited(line, message)
 

@@ -50,10 +50,9 @@ class Rendezvous:
         tier = config.checkpoint.tier
         if tier is None:
             return {}
-        share_bytes = config.checkpoint.tier_bytes // config.tasks_per_node
         return {
             "RELIGHT_CHECKPOINT_TIER": str(tier_folder(Path(tier), config.run_id, node)),
-            "RELIGHT_CHECKPOINT_TIER_SHARE": str(share_bytes),
+            "RELIGHT_CHECKPOINT_TIER_SHARE": str(config.tier_share_bytes(len(self.nodes))),
             "RELIGHT_CHECKPOINT_COMPRESS": str(int(config.checkpoint.compress)),
         }
 

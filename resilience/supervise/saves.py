@@ -35,6 +35,7 @@ from .archiving import Archiving
 from .commits import Claim, Commits, Save
 from .common_step import CommonStep
 from .draining import Draining
+from .partners import Partners, Shard
 from .stall import Stall
 from .tidying import Tidying
 
@@ -76,6 +77,7 @@ class Saves:
         self._receipts: defaultdict[int, dict[int, Receipt]] = defaultdict(dict)
         self._stalls: defaultdict[int, Stall] = defaultdict(Stall)  # by step
         self._draining = Draining(config.world_size)
+        self.partners = Partners(config, emit, self._took)
         self._near: set[int] = set()  # ranks that have restored from the tier of their node
         self._complete = -1  # the newest step that all ranks of this generation have saved
         self._joined: set[int] = set()
@@ -147,7 +149,7 @@ class Saves:
         self._emit(event)
 
     def _choose(self, committed_step: int) -> Restore:
-        newest = newest_valid(self._directory)
+        newest = self.partners.chosen = newest_valid(self._directory)
         if newest is None and committed_step >= 0:
             lost = f"checkpoint {committed_step} was committed here and is gone"
             spoilt = [one for one in records(self._directory) if one.spoilt]
@@ -194,7 +196,8 @@ class Saves:
         assert self._incarnation is not None  # ranks restore only once a generation has begun
         generation, near = self._incarnation.generation, tuple(sorted(self._near))
         self._near.clear()
-        self._emit(TierRead(generation=generation, step=step, ranks=near))
+        moved = self.partners.moved(near)
+        self._emit(TierRead(generation=generation, step=step, ranks=near, by_partner=moved))
 
     def held(self, rank: int, message: Message) -> None:
         known = self._agreements.get(number(message, "ask"))
@@ -220,6 +223,8 @@ class Saves:
         self._draining.saved(receipt.step, receipt.rank, durable=durable)
         self._stalls[receipt.step] = self._stalls[receipt.step].told(message)
         if not durable:
+            self.partners.saved(receipt.step, receipt.incarnation, receipt.rank)
+            self._rescue()
             return
         receipts = self._receipts[receipt.step]
         receipts[receipt.rank] = receipt
@@ -227,7 +232,8 @@ class Saves:
             self._complete = receipt.step
             stall = self._stalls[receipt.step]
             self._forget_until(receipt.step)
-            self._commits.add(Save(receipt.step, tuple(receipts.values()), stall))
+            by_partner = self._draining.rescued(receipt.step)
+            self._commits.add(Save(receipt.step, tuple(receipts.values()), stall, by_partner))
 
     def _forget_until(self, step: int) -> None:
         """Ranks save one step after the other: of those before nothing more can come."""
@@ -255,6 +261,7 @@ class Saves:
         self._last_save = time.monotonic()
         self.last_seconds = max(receipt.seconds for receipt in save.receipts)
         self._tell({"type": "committed", "step": save.step})
+        self.partners.committed(save.step)
         self._tidying.ask(claim)
         self.archiving.committed(save.step)
 
@@ -325,6 +332,18 @@ class Saves:
     def lost(self, rank: int) -> None:
         """Nothing more is heard of a rank, nor of what its node has saved."""
         self._draining.lost(rank)
+        self._rescue()
+
+    def _took(self, task: int, shard: Shard) -> None:
+        if self._incarnation is not None and shard.writer == self._incarnation.folder:
+            self._draining.copied(shard.step, shard.rank, task)
+            self._rescue()
+
+    def _rescue(self) -> None:
+        """What a lost node has saved is in the tier of its partner, which copies it now."""
+        for step, rank, by in self._draining.rescue():
+            assert self._incarnation is not None  # ranks save only once a generation has begun
+            self.partners.drain(Shard(step, self._incarnation.folder, rank), by)
 
     def save_failed(self, body: Message, generation: int, rank: int, node: str | None) -> None:
         """A rank has no shard of a step, or the agent beside it could not copy that."""

@@ -114,6 +114,7 @@ class Supervisor:
             self._emit,
             lambda rank, body: self._words.hear(rank, body),
             self._on_agents_signal,
+            self._saves.partners,
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._refusals = Refusals(

@@ -25,15 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from ..environ import initial_environment
-from ..messages import (
-    PASSED_ON,
-    Message,
-    abstract,
-    decode,
-    encode,
-    number,
-    text,
-)
+from ..messages import PASSED_ON, Message, abstract, decode, encode, number, text
 from .activity import Activity
 from .beats import SHORT_S, agent_beat_s
 from .beats import VARIABLE as BEAT_VARIABLE
@@ -41,6 +33,7 @@ from .drains import Drains
 from .flight_recorder import recorder_variables
 from .gpu_memory import GpuMemory, has_gpus
 from .lines import Lines
+from .partner import Partner
 from .program import Program, before_python
 from .shared_memory import remove_leftovers
 from .stacks import Stacks
@@ -93,6 +86,7 @@ class Agent:
         self._beside: set[int] = set()  # children that the program has nothing to do with
         self._drains = Drains(self._beside)
         self._gpu_memory: GpuMemory | None = None
+        self._partner = Partner(text(hello, "token"), self._beside)
         self._keep_tier = False
         self._reported: tuple[signal.Signals, ...] = _REPORTED_SIGNALS
         self._door = socket.socket(socket.AF_UNIX)
@@ -123,6 +117,8 @@ class Agent:
             if self._gpu_memory is not None and (held := self._gpu_memory.look()) is not None:
                 self._gpu_memory = None
                 self._tell({"type": "gpus", "held": held})
+            for word in self._partner.look():
+                self._tell(word)
             self._keep_time()
         if self._standby is not None:
             self._standby.end()
@@ -130,6 +126,7 @@ class Agent:
             self._program.end(signal.SIGKILL)
             self._program.wait()
         remove_leftovers(self._begun, limit_s=END_PATIENCE_S)  # what nobody has had the time for
+        self._partner.end()
         self._drains.end(keep=self._keep_tier)
         if self._gpu_memory is not None:
             self._gpu_memory.end()
@@ -161,6 +158,15 @@ class Agent:
                     self._program.signal(signal.Signals[text(order, "signal")])
             case "rank":
                 self._relay(order["body"])
+            case "drain":
+                self._drains.add(number(order, "generation"), order)
+            case "depot":
+                self._drains.lodge(Path(text(order, "tier")))
+                self._partner.open(text(order, "tier"), number(order, "share_bytes"))
+            case "partner":
+                self._partner.meet(text(order, "host"), number(order, "port"))
+            case "bring":
+                self._partner.bring(order)
             case "quit":
                 self._running = False
                 self._keep_tier = order.get("keep") is True
@@ -175,8 +181,8 @@ class Agent:
             self._program.end(signal.SIGKILL)
             self._program.wait()
         if "RELIGHT_CHECKPOINT_TIER" in env:
-            compress = env.get("RELIGHT_CHECKPOINT_COMPRESS") == "1"
-            self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])), compress=compress)
+            self._drains.compress = env.get("RELIGHT_CHECKPOINT_COMPRESS") == "1"
+            self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])))
         is_script = order["log"] is None
         if is_script:
             base = script_environment(order["without_env"])
@@ -233,6 +239,7 @@ class Agent:
                 continue
             if body["type"] == "saved" and "tier" in body:
                 self._drains.add(generation, body)
+                self._partner.offer(body)
             if body["type"] == "joined" and self._program is not None:
                 self._program.joined.append(lines.peer_pid)
             self._tell_word(generation, body)
@@ -269,6 +276,7 @@ class Agent:
             return
         if body["type"] == "committed":
             self._drains.overtaken(number(body, "step"))
+            self._partner.overtaken(number(body, "step"))
         for lines in self._programs:
             # A program that is gone is noticed by its end, not here.
             with contextlib.suppress(OSError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from stage.run import Run, Spec, heat, lm, with_resources
+from stage.run import Run, Spec, gated, heat, lm, with_resources
 from stage.site import Site
 from stage.whole import assert_survived, whole
 
@@ -118,6 +120,38 @@ def test_a_spare_has_nothing_in_its_tier_and_takes_the_place_of_a_lost_host(
     expected = [[0, 1, 2, 3], [2 * place + one for place in stayed for one in (0, 1)]]
     assert [data["ranks"] for data in run.data_of("TierRead")] == expected, run.story()
     assert run.data_of("SaveFailed") == run.data_of("TierFailed") == [], run.story()
+
+
+def test_a_save_that_only_a_lost_host_had_comes_from_its_partner(site: Site) -> None:
+    tiers = {"node": "/dev/shm", "size": "64MB", "partner": True}
+    spec = gated({"interval": "10 steps", "tiers": tiers}, site.shared)
+    run = Run.submit(site, with_resources(spec, spares=1))
+    shard = run.root / "checkpoints" / "000000000020" / f"{run.job_id}.0.g1" / "shard-00001.h5"
+    site.user("sh", "-c", f"mkdir -p {shard.parent} && mkfifo {shard}")  # nobody reads from it
+    site.user("touch", str(site.shared / "gate-15"))
+    run.wait(lambda: bool(run.processes(b"relight.storage.drain", b"20", b"1")))
+    (drain,) = run.processes(b"relight.storage.drain", b"20", b"1")
+    os.kill(drain, signal.SIGSTOP)
+    site.user("rm", str(shard))
+    partner, victim = run.nodes()
+    place = f"/dev/shm/relight-{run.run_id}/{partner}/{shard.parent.parent.name}"
+    receipt = f"/proc/{run.pid(0)}/root{place}/{shard.parent.name}/receipt-00001.json"
+    run.wait(Path(receipt).exists)
+    assert run.committed() == [10]
+    site.node("kill", victim)
+    try:
+        run.wait_for("RanksStopped")
+        site.user("touch", str(site.shared / "gate-25"))
+        assert_survived(run, str(sum(range(40))))
+    finally:
+        site.node("start", victim)
+    assert run.data_of("RanksStarted")[1]["restored_step"] == 20, run.story()
+    by_partner = {data["step"]: data["by_partner"] for data in run.data_of("CheckpointCommitted")}
+    assert [by_partner[step] for step in (10, 20, 30)] == [[], [1], []], run.story()
+    (read,) = run.data_of("TierRead")
+    assert (read["ranks"], read["by_partner"]) == ([0, 1], [1]), run.story()
+    assert run.data_of("SaveFailed") == run.data_of("TierFailed") == [], run.story()
+    assert "rank 1 from a copy on another node" in run.history()
 
 
 @PROGRAMS

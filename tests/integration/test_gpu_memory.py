@@ -20,6 +20,7 @@ from relight.resilience.health.gpu.given_back import still_held
 from relight.resilience.health.gpu.reading import DRIVERS, Reading
 from relight.resilience.messages import Message, decode, encode
 from relight.resilience.supervise.cluster import Allocation, Cluster, Command
+from relight.resilience.supervise.partners import Partners
 from relight.resilience.supervise.ranks import Ranks
 from relight.resilience.worker import gpu_memory
 from relight.resilience.worker.gpu_memory import GpuMemory, has_gpus
@@ -135,7 +136,8 @@ def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generat
             node_address=lambda _node: "127.0.0.1",
         )
         two = dataclasses.replace(run_config, nodes=2, tasks_per_node=2)
-        ranks = Ranks(two, cast(Cluster, cluster), allocation, told.append, print, print)
+        partners = Partners(two, told.append, print)
+        ranks = Ranks(two, cast(Cluster, cluster), allocation, told.append, print, print, partners)
         await ranks.open()
         agents = ranks._agents
         token = agents._token_file.read_text()

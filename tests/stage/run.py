@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,32 @@ def heat(steps: int = 120, step_time_s: float = 0.05, **more: object) -> Spec:
     # Open MPI under srun does not see that ranks share a core: they would spin while they wait.
     env = {"OMPI_MCA_mpi_yield_when_idle": "1"}
     return _spec("heat", command, 2, {"mpi": "pmix", "env": env, **more})
+
+
+GATED = """\
+import sys, time
+from pathlib import Path
+import numpy as np
+import relight
+
+run = relight.join()
+total = np.zeros(1, dtype=np.int64)
+run.protect(total=total)
+for step in run.steps(40):
+    while step in (15, 25) and not Path(sys.argv[1], f"gate-{step}").exists():
+        time.sleep(0.05)
+    total += step
+print("digest", total[0], flush=True)
+"""
+
+
+def gated(checkpoint: Mapping[str, object], folder: Path) -> Spec:
+    """40 steps, with a wait for a file before steps 15 and 25; a rank on each of 2 nodes."""
+    program = folder / "gated.py"
+    program.write_text(GATED)
+    program.chmod(0o644)
+    command = [str(PYTHON), str(program), str(folder)]
+    return _spec("gated", command, 1, {"checkpoint": dict(checkpoint)})
 
 
 def with_resources(spec: Spec, **more: object) -> Spec:
@@ -187,6 +214,16 @@ class Run:
                 if wanted <= set(environment):
                     return int(entry.name)
         raise AssertionError(f"rank {rank} does not run\n{self.story()}")
+
+    def processes(self, *words: bytes) -> list[int]:
+        """Those of this run that have all these words in their command line."""
+        wanted = {*words, str(self.root / "checkpoints").encode()}
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):  # it ended while we looked
+                command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+                found += [int(entry.name)] if wanted <= set(command.split(b"\0")) else []
+        return found
 
     def kill_supervisor(self) -> None:
         """SIGKILL to the supervisor itself, not to its parent."""

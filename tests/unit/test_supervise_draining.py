@@ -93,3 +93,28 @@ def test_nothing_is_waited_for_once_the_directory_is_lost(draining: Draining) ->
 
     asyncio.run(taken_over())
     assert not draining.under_way
+
+
+def test_a_copy_takes_the_place_of_what_a_lost_node_has_saved(draining: Draining) -> None:
+    draining.copied(10, 1, by=0)
+    assert draining.rescue() == []
+    draining.lost(1)
+    assert draining.under_way
+    assert draining.rescue() == [(10, 1, 0)]
+    assert draining.rescue() == [], "it is ordered once"
+    draining.saved(10, 0, durable=True)
+    draining.saved(10, 1, durable=True)
+    assert (draining.under_way, draining.rescued(10)) == (False, (1,))
+
+
+def test_a_copy_is_of_no_use_when_its_node_is_lost_too_or_others_have_not_saved() -> None:
+    one = Draining(3)
+    one.saved(10, 0, durable=False)
+    one.saved(10, 1, durable=False)
+    one.copied(10, 1, by=2)
+    one.lost(1)
+    assert one.rescue() == []
+    one.saved(10, 2, durable=False)
+    one.lost(2)
+    assert one.rescue() == []
+    assert not one.under_way

@@ -1,0 +1,165 @@
+"""Takes copies of other nodes' shards into the tier of this node, for its agent.
+
+A copy is what any shard of the tier is: it counts when its receipt is there, which follows once
+every byte is right. Standard input is a socket to the agent: the key comes over it first; then this
+process says its port, and each copy that it has taken.
+
+python -m relight.storage.depot TIER SHARE_BYTES
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from relight.errors import RelightError
+
+from .child import end_with_parent
+from .commit import read_receipt
+from .condition import shard_fault
+from .durable import publish
+from .errors import CheckpointDamaged, CopyRefused
+from .layout import receipt_path, shard_path, step_dir
+from .partner_line import PartnerLine
+from .read_shard import require_whole
+from .receipt import Receipt
+from .send import SILENCE_S
+from .tier import drop, drop_older, room_bytes
+from .tier_folder import make_private
+
+_AT_ONCE: Final = 8
+_BUFFER_BYTES: Final = 4 << 20
+_TRIES: Final = 3
+
+
+def take(connection: socket.socket, key: bytes, tier: Path, share_bytes: int) -> Receipt:
+    """The receipt of a copy that is here, whole; at most `share_bytes` of each rank are.
+
+    Raises OSError, CheckpointDamaged, CopyRefused, PartnerUnknown, ValueError.
+    """
+    line = PartnerLine(connection, key, caller=False)
+    receipt = Receipt.from_json(str(line.hear().get("receipt")))
+    try:
+        if _is_here(tier, receipt):
+            line.say({"answer": "have"})
+            return receipt
+        _require_room(tier, receipt, share_bytes)
+        line.say({"answer": "send"})
+        _receive(connection, tier, receipt)
+    except (OSError, CheckpointDamaged, CopyRefused) as error:
+        with suppress(OSError):  # the fault itself is what counts
+            line.say({"refused": str(error)})
+        raise
+    with suppress(OSError):  # what stays takes room; the copy is what counts
+        drop_older(tier, receipt)
+    line.say({"answer": "took"})
+    return receipt
+
+
+def _is_here(tier: Path, receipt: Receipt) -> bool:
+    path = receipt_path(tier, receipt.step, receipt.incarnation, receipt.rank)
+    return read_receipt(path) == receipt and not shard_fault(step_dir(tier, receipt.step), receipt)
+
+
+def _require_room(tier: Path, receipt: Receipt, share_bytes: int) -> None:
+    make_private(tier)
+    room = room_bytes(tier, receipt.rank, share_bytes)
+    if receipt.size_bytes > room:
+        raise CopyRefused(f"a copy takes {receipt.size_bytes} bytes, and {max(0, room)} are left")
+
+
+def _receive(connection: socket.socket, tier: Path, receipt: Receipt) -> None:
+    step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
+    copy = shard_path(tier, step, writer, rank)
+    try:
+        with _opened(copy) as file:
+            _fill(file, connection, receipt.size_bytes)
+        require_whole(copy, receipt)
+        publish(receipt_path(tier, step, writer, rank), receipt.to_json().encode("ascii"))
+    except (OSError, CheckpointDamaged):
+        with suppress(OSError):
+            drop(tier, receipt)
+        raise
+
+
+def _opened(copy: Path) -> BinaryIO:
+    """A rank of this node may just remove a folder that is empty yet."""
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            return copy.open("wb")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    return copy.open("wb")
+
+
+def _fill(file: BinaryIO, connection: socket.socket, size_bytes: int) -> None:
+    buffer = memoryview(bytearray(min(_BUFFER_BYTES, size_bytes)))
+    while size_bytes:
+        got = connection.recv_into(buffer, min(len(buffer), size_bytes))
+        if not got:
+            raise ConnectionResetError("the connection has ended in the middle of a shard")
+        file.write(buffer[:got])
+        size_bytes -= got
+
+
+class _Depot:
+    """One thread for each connection, and a bound on their number."""
+
+    def __init__(self, agent: socket.socket, key: bytes, tier: Path, share_bytes: int) -> None:
+        self._agent = agent
+        self._key = key
+        self._tier = tier
+        self._share_bytes = share_bytes
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._telling = threading.Lock()
+
+    def serve(self, server: socket.socket) -> None:
+        self._tell({"type": "depot", "port": server.getsockname()[1]})
+        while True:
+            self._places.acquire()
+            connection, _ = server.accept()
+            threading.Thread(target=self._take, args=(connection,), daemon=True).start()
+
+    def _take(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(SILENCE_S)
+                receipt = take(connection, self._key, self._tier, self._share_bytes)
+            took = {"type": "took", "step": receipt.step, "rank": receipt.rank}
+            self._tell({**took, "writer": receipt.incarnation.folder})
+        except (OSError, RelightError, ValueError) as error:
+            # Whoever has sent it was told; of others this is the only trace.
+            sys.stderr.write(f"relight: no copy for a partner was taken: {error}\n")
+        finally:
+            self._places.release()
+
+    def _tell(self, word: dict[str, object]) -> None:
+        with self._telling:
+            self._agent.sendall(json.dumps(word).encode() + b"\n")
+
+
+def listening_socket() -> socket.socket:
+    """One port for both families, on all addresses of this host."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+def main() -> None:
+    tier, share_bytes = Path(sys.argv[1]), int(sys.argv[2])
+    end_with_parent()
+    os.nice(10)  # the program's steps come first
+    agent = socket.socket(fileno=0)
+    key = agent.makefile("rb").readline().strip()
+    with listening_socket() as server:
+        _Depot(agent, key, tier, share_bytes).serve(server)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Copies of a node's shards on its partner: whole or not at all, from nobody else, and of use."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relight.errors import RelightError
+from relight.storage.checkpointer import load_shard, save_shard
+from relight.storage.commit import claim_epoch, commit, commit_complete
+from relight.storage.depot import listening_socket, take
+from relight.storage.drain import drain
+from relight.storage.errors import CheckpointDamaged, CopyRefused, Fenced, PartnerUnknown
+from relight.storage.layout import Incarnation, incarnation_dir, shard_path
+from relight.storage.receipt import Receipt
+from relight.storage.send import send
+from relight.storage.tier_folder import make_private, tier_folder
+
+ONE, OTHER = Incarnation("1.0", 1), Incarnation("2.0", 1)
+VALUES = np.arange(50_000)
+KEY = b"token"
+SHARE_BYTES = 10**7
+
+Way = Callable[[socket.socket], socket.socket]
+
+
+class Nodes:
+    """A rank's node, its partner, and the directory that both see."""
+
+    def __init__(self, place: Path) -> None:
+        self.directory = place / "checkpoints"
+        self.directory.mkdir()
+        self.own, self.partner = (tier_folder(place, "run", name) for name in ("n1", "n2"))
+        make_private(self.own)
+        self.epoch = claim_epoch(self.directory, ONE)
+
+    def save(self, step: int, writer: Incarnation = ONE, more: int = 0) -> Receipt:
+        return save_shard(self.own, step, writer, 0, 1, {"w": VALUES + step + more})
+
+    def copy(
+        self,
+        step: int,
+        *,
+        writer: Incarnation = ONE,
+        key: bytes = KEY,
+        share_bytes: int = SHARE_BYTES,
+        way: Way = lambda connection: connection,
+    ) -> Receipt:
+        """What the depot has taken. Raises what the sender does, with the depot's fault behind."""
+
+        def taken() -> Receipt:
+            with way(server.accept()[0]) as connection:
+                connection.settimeout(10)
+                return take(connection, KEY, self.partner, share_bytes)
+
+        with listening_socket() as server, ThreadPoolExecutor(1) as pool:
+            server.settimeout(10)
+            taking = pool.submit(taken)
+            try:
+                send(self.own, step, writer, 0, ("127.0.0.1", server.getsockname()[1]), key)
+            except (OSError, RelightError) as error:
+                raise error from taking.exception()
+            return taking.result()
+
+    def left(self) -> list[str]:
+        """The files at the partner."""
+        return [str(path) for path in self.partner.rglob("*") if path.is_file()]
+
+    def steps(self) -> list[int]:
+        return sorted(int(path.name) for path in self.partner.iterdir())
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    return Nodes(tmp_path)
+
+
+def relayed(change: Callable[[bytes, int], bytes]) -> Way:
+    """The bytes from the sender pass through ``change``, with their place; "" cuts it off."""
+
+    def way(connection: socket.socket) -> socket.socket:
+        near, far = socket.socketpair()
+
+        def there() -> None:
+            place = 0
+            with suppress(OSError):
+                while changed := change(data := connection.recv(4096), place):
+                    near.sendall(changed)
+                    place += len(data)
+            for end in (near, connection):  # not closed: the other thread reads from it
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+        def back() -> None:
+            with near, connection, suppress(OSError):
+                while data := near.recv(4096):
+                    connection.sendall(data)
+
+        threading.Thread(target=there, daemon=True).start()
+        threading.Thread(target=back, daemon=True).start()
+        return far
+
+    return way
+
+
+def test_what_a_lost_node_had_not_copied_comes_from_its_partner(nodes: Nodes) -> None:
+    for step in (1, 2, 3):
+        receipt = nodes.save(step)
+        assert nodes.copy(step) == receipt
+    assert nodes.steps() == [2, 3], "they are pruned as the tier is"
+    assert nodes.copy(3) == nodes.copy(3), "what is here is not sent again"
+    shutil.rmtree(nodes.own)
+    durable = drain(nodes.partner, nodes.directory, receipt)
+    manifest = commit(nodes.directory, 3, ONE, nodes.epoch, [durable], {})
+    loaded = load_shard(nodes.directory, manifest, 0)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 3)
+    shutil.rmtree(incarnation_dir(nodes.directory, 3, ONE))
+    loaded = load_shard(nodes.directory, manifest, 0, tier=nodes.partner)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 3), "and a restart needs no directory"
+
+
+def test_a_bit_that_flips_on_the_way_is_found(nodes: Nodes) -> None:
+    def flip(data: bytes, place: int) -> bytes:
+        if not place <= 200_000 < place + len(data):
+            return data
+        at = 200_000 - place
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+    nodes.save(1)
+    with pytest.raises(CopyRefused, match="its digest does not match") as caught:
+        nodes.copy(1, way=relayed(flip))
+    assert isinstance(caught.value.__cause__, CheckpointDamaged)
+    assert nodes.left() == []
+    assert nodes.copy(1).step == 1, "the next one is a copy"
+
+
+def test_a_node_that_is_lost_while_it_sends_leaves_nothing(nodes: Nodes) -> None:
+    nodes.save(1)
+    with pytest.raises(ConnectionError) as caught:
+        nodes.copy(1, way=relayed(lambda data, place: data if place < 200_000 else b""))
+    assert isinstance(caught.value.__cause__, OSError)
+    assert nodes.left() == []
+
+
+def test_a_partner_that_is_full_or_does_not_listen_takes_nothing(nodes: Nodes) -> None:
+    receipt = nodes.save(1)
+    with pytest.raises(CopyRefused, match=f"takes {receipt.size_bytes} bytes, and 1000 are left"):
+        nodes.copy(1, share_bytes=1000)
+    assert nodes.left() == []
+    with listening_socket() as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        send(nodes.own, 1, ONE, 0, ("127.0.0.1", port), KEY)
+
+
+def test_neither_takes_from_nor_gives_to_one_of_another_attempt(nodes: Nodes) -> None:
+    nodes.save(1)
+    with pytest.raises((PartnerUnknown, OSError)) as caught:
+        nodes.copy(1, key=b"token of another attempt")
+    assert isinstance(caught.value.__cause__, PartnerUnknown)
+    assert nodes.left() == []
+    heard: list[bytes] = []
+
+    def listen() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(bytes(32 + 4 + 2 + 32))  # a number, and a word without its proof
+            with suppress(ConnectionResetError):
+                while data := connection.recv(4096):
+                    heard.append(data)
+
+    with listening_socket() as server:
+        stranger = threading.Thread(target=listen)
+        stranger.start()
+        with pytest.raises(PartnerUnknown):
+            send(nodes.own, 1, ONE, 0, ("127.0.0.1", server.getsockname()[1]), KEY)
+        stranger.join()
+    assert VALUES[1000:1050].tobytes() not in b"".join(heard)
+
+
+def test_a_copy_of_a_superseded_attempt_never_wins(nodes: Nodes) -> None:
+    old = nodes.save(5)
+    nodes.copy(5)
+    epoch = claim_epoch(nodes.directory, OTHER)
+    new = save_shard(nodes.directory, 5, OTHER, 0, 1, {"w": VALUES})
+    manifest = commit(nodes.directory, 5, OTHER, epoch, [new], {})
+    late = drain(nodes.partner, nodes.directory, old)
+    with pytest.raises(Fenced):
+        commit(nodes.directory, 5, ONE, nodes.epoch, [late], {})
+    assert commit_complete(nodes.directory, epoch) == []
+    assert shard_path(nodes.partner, 5, ONE, 0).exists()
+    for tier in (None, nodes.partner):
+        loaded = load_shard(nodes.directory, manifest, 0, tier=tier)["w"]
+        assert np.array_equal(np.asarray(loaded), VALUES)
