@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Final
 
-from .clusters.slurm.parse import parse_seconds
+from .clusters.slurm.parse import UserLimits, parse_seconds
 from .site import Site
 from .units import DEFAULT_LEAD_S
 
 _CRED_EXPIRE_S: Final = 120  # slurmctld's default, and its choice for less than 5
 _LEEWAY: Final = 1.25  # a save beside others is slower than one alone
+
+_ENFORCED: Final = frozenset({"limits", "safe"})  # words of AccountingStorageEnforce
 
 Config = Mapping[str, str]
 
@@ -52,8 +54,11 @@ def save_of_state(size_bytes: int, bytes_per_s: float, directory: str) -> Save:
     return Save(seconds, told)
 
 
-def examine(config: Config, site: Site, save: Save | None) -> list[Finding]:
-    """All findings; ``save`` is that of the user's state, if it is known."""
+def examine(
+    config: Config, site: Site, save: Save | None, limits: Sequence[UserLimits] | None
+) -> list[Finding]:
+    """All findings; ``save`` is that of the user's state, if it is known, ``limits`` what
+    accounting says of the user, None where it says nothing."""
     return [
         _version(site),
         _requeue(site),
@@ -65,6 +70,7 @@ def examine(config: Config, site: Site, save: Save | None) -> list[Finding]:
         _accounting(config),
         _node_loss(config),
         _arrays(config),
+        _jobs_of_user(config, limits),
         *_appended(config),
     ]
 
@@ -175,6 +181,31 @@ def _arrays(config: Config) -> Finding:
     size = config.get("MaxArraySize", "unknown")
     follows = "an array's largest index is one less; 0 means no arrays"
     return Finding(subject="MaxArraySize", fact=size, follows=follows)
+
+
+def _jobs_of_user(config: Config, limits: Sequence[UserLimits] | None) -> Finding:
+    subject, qos = "jobs of yours", "a QOS may limit them, too: `sacctmgr show qos` tells"
+    if limits is None:
+        return Finding(subject=subject, fact="unknown", follows=f"sacctmgr does not say; {qos}")
+    told = [text for one in limits if (text := _limit_words(one))]
+    fact = "; ".join(told) or "no limit"
+    if told and not _ENFORCED & set(config.get("AccountingStorageEnforce", "").split(",")):
+        return Finding(subject=subject, fact=f"{fact}; not enforced", follows=qos)
+    if any(one.queued == 1 for one in limits):
+        follows = (
+            "no successor can be sent while the run's job is there: a run comes back by requeue, "
+            "where Slurm lets it"
+        )
+        return Finding(subject=subject, fact=fact, follows=follows, matters=True)
+    follows = f"`relight submit` waits for room; each task of a sweep counts; {qos}"
+    return Finding(subject=subject, fact=fact, follows=follows)
+
+
+def _limit_words(limits: UserLimits) -> str:
+    where = f"{limits.account} in {limits.partition}" if limits.partition else limits.account
+    named = (("MaxJobs", limits.running), ("MaxSubmitJobs", limits.queued))
+    words = ", ".join(f"{name} {most}" for name, most in named if most is not None)
+    return f"{words} ({where})" if words else ""
 
 
 def _appended(config: Config) -> Iterator[Finding]:

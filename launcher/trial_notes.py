@@ -20,6 +20,7 @@ What = Literal[
     "batch signal",
     "step signal",
     "mpi",
+    "no kill",
     "requeue",
     "start time",
     "second life",
@@ -75,6 +76,11 @@ _FOLLOWS: Final[Mapping[What, tuple[str, str, str]]] = {
         "MPI",
         "`mpi:` in the spec takes these words",
         "`mpi:` does not work here; an mpirun of your own, in a script of `relight sbatch`, may",
+    ),
+    "no kill": (
+        "--no-kill",
+        "the loss of a node ends neither a run's job nor its other ranks",
+        "the loss of a node ends all ranks: a run comes back in a new allocation, not in its own",
     ),
     "requeue": (
         "scontrol requeue",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import pwd
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
-from relight.errors import UsageError
+from relight.errors import RelightError, UsageError
 
 from ..clusters.slurm.client import SlurmClient
+from ..clusters.slurm.parse import UserLimits
 from ..doctor import Finding, Save, as_text, examine, save_of_state
 from ..site import Site, site_of
 from ..units import parse_bytes, parse_duration
@@ -46,13 +49,24 @@ def command(
     client = SlurmClient(pauses_s=(0.5, 1.0))
     config = client.config()
     site = site_of(config, client.partitions())
-    findings = examine(config, site, known)
+    findings = examine(config, site, known, _limits(client, config))
     if trying:
         findings += _tried(client, site, words)
     if as_json:
         click.echo(json.dumps([finding.to_json() for finding in findings]))
     else:
         click.echo(as_text(findings))
+
+
+def _limits(client: SlurmClient, config: Mapping[str, str]) -> list[UserLimits] | None:
+    """None where there is no accounting, it does not answer, or nobody knows the user's name."""
+    if not config.get("AccountingStorageType", "").endswith("/slurmdbd"):
+        return None
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        return client.limits_of(user, config.get("ClusterName", ""))
+    except (KeyError, RelightError):
+        return None
 
 
 def _tried(client: SlurmClient, site: Site, words: tuple[str, ...]) -> list[Finding]:

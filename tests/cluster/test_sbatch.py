@@ -342,6 +342,7 @@ def test_the_doctor_tries_what_matters_and_leaves_nothing(desk: Desk) -> None:
         "signals to the batch script": "USR1 was heard",
         "signals to steps": "a step's process heard USR2",
         "MPI": "pmi",
+        "--no-kill": r"job \d+ and a step took it",
         "scontrol update StartTime": r"job \d+ was let start at once",
         "second life": r"job \d+ started again",
     }

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
-from relight.launcher.clusters.slurm.submit import submit
+from relight.launcher.clusters.slurm.submit import SubmissionRefused, submit
 from relight.launcher.launch_plan import LaunchPlan
 from relight.launcher.run_creation import new_run_folder, note_jobs
 from relight.launcher.runs import find_run, job_ids
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
-FAKE_BIN = Path(__file__).parents[1] / "data" / "slurm" / "fake" / "bin"
+RECORDED = Path(__file__).parents[1] / "data" / "slurm"
+FAKE_BIN = RECORDED / "fake" / "bin"
 AT_ONCE = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -44,7 +45,7 @@ def launch(run_config: RunConfig) -> LaunchPlan:
 
 def send(launch: LaunchPlan) -> str:
     with new_run_folder(launch, "command: a"):
-        return submit(launch, pauses_s=AT_ONCE)
+        return submit(launch, pauses_s=AT_ONCE, look_s=0.0)
 
 
 def times_sent(fake: Path) -> int:
@@ -77,6 +78,31 @@ def test_when_no_job_ever_appears_nothing_is_left(fake: Path, launch: LaunchPlan
     with pytest.raises(ClusterUnavailable, match="nothing was submitted"):
         send(launch)
     assert times_sent(fake) == 4
+    assert not launch.folder.root.exists()
+
+
+@pytest.fixture
+def full(fake: Path) -> Path:
+    """A Slurm in which the user has as many jobs as may be; the fourth try finds room."""
+    limit = (RECORDED / "25.11" / "sbatch-refused-submit-limit.txt").read_text()
+    (fake / "sbatch.err").write_text(limit)
+    (fake / "sbatch.4.out").write_text("Submitted batch job 44\n")
+    return fake
+
+
+def test_a_user_with_as_many_jobs_as_may_be_waits_for_room(
+    full: Path, launch: LaunchPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (full / "squeue.out").write_text("7|RUNNING|None|2026-11-30T12:00:00|/home/job.sh\n")
+    assert send(launch) == "44"
+    assert times_sent(full) == 4
+    assert capsys.readouterr().err.count("(AssocMaxSubmitJobLimit)") == 1
+
+
+def test_a_job_that_alone_is_more_than_may_be_is_refused(full: Path, launch: LaunchPlan) -> None:
+    with pytest.raises(SubmissionRefused, match="AssocMaxSubmitJobLimit"):
+        send(launch)
+    assert times_sent(full) == 1
     assert not launch.folder.root.exists()
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from relight.errors import UsageError
 from relight.launcher.cli.doctor import command
-from relight.launcher.clusters.slurm.parse import parse_config, parse_partitions
+from relight.launcher.clusters.slurm.parse import UserLimits, parse_config, parse_partitions
 from relight.launcher.doctor import Finding, Save, as_text, examine, save_of_state
 from relight.launcher.site import site_of
 
@@ -18,9 +18,11 @@ CONFIG = parse_config((RECORDED / "scontrol-show-config.txt").read_text())
 PARTITIONS = parse_partitions((RECORDED / "scontrol-show-partition.txt").read_text())
 
 
-def findings(save: Save | None = None, **config: str) -> dict[str, Finding]:
+def findings(
+    save: Save | None = None, limits: list[UserLimits] | None = None, **config: str
+) -> dict[str, Finding]:
     changed = {**CONFIG, **config}
-    found = examine(changed, site_of(changed, PARTITIONS), save)
+    found = examine(changed, site_of(changed, PARTITIONS), save, limits)
     return {finding.subject: finding for finding in found}
 
 
@@ -67,6 +69,20 @@ def test_other_sites() -> None:
     assert "JobFileAppend" not in findings(JobFileAppend="1")
 
 
+def test_how_many_jobs_a_user_may_have() -> None:
+    enforced = {"AccountingStorageEnforce": "associations,limits"}
+    assert findings()["jobs of yours"].fact == "unknown"
+    some = [UserLimits("abc", "", 4, 9), UserLimits("def", "", None, None)]
+    found = findings(None, some, **enforced)["jobs of yours"]
+    assert (found.fact, found.matters) == ("MaxJobs 4, MaxSubmitJobs 9 (abc)", False)
+    assert "waits for room" in found.follows
+    assert findings(None, some)["jobs of yours"].fact.endswith("; not enforced")
+    assert findings(None, some[1:], **enforced)["jobs of yours"].fact == "no limit"
+    one = findings(None, [UserLimits("abc", "low", None, 1)], **enforced)["jobs of yours"]
+    assert (one.fact, one.matters) == ("MaxSubmitJobs 1 (abc in low)", True)
+    assert "comes back by requeue" in one.follows
+
+
 def test_a_silent_configuration_is_no_error() -> None:
-    found = examine({}, site_of({}, []), None)
+    found = examine({}, site_of({}, []), None, None)
     assert next(one for one in found if one.subject == "loss of a node").fact == "unknown"

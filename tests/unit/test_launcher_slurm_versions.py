@@ -12,14 +12,17 @@ from relight.launcher.clusters.slurm.client import is_no_answer
 from relight.launcher.clusters.slurm.parse import (
     JobFacts,
     JobState,
+    UserLimits,
     job_state,
     node_condition,
     parse_config,
     parse_job,
+    parse_limits,
     parse_node_states,
     parse_partitions,
     parse_queue,
 )
+from relight.launcher.clusters.slurm.room import full_queue
 from relight.launcher.site import site_of
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm"
@@ -76,6 +79,15 @@ def test_the_queue(version: str) -> None:
     assert running.command.endswith("/home/job.sh")
     (graced,) = parse_queue(recorded(version, "squeue-in-grace"))
     assert graced.state is JobState.RUNNING
+
+
+def test_what_a_user_may_have_and_the_refusal_of_more(version: str) -> None:
+    limits = parse_limits(recorded(version, "sacctmgr-show-limits"))
+    assert limits == [UserLimits("abc", "", running=1, queued=2)]
+    refused = recorded(version, "sbatch-refused-submit-limit")
+    assert full_queue(refused) == "AssocMaxSubmitJobLimit"
+    assert not is_no_answer(refused)
+    assert full_queue(recorded(version, "sbatch-refused-partition")) is None
 
 
 def test_the_site(version: str) -> None:

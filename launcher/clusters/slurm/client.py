@@ -160,6 +160,10 @@ class SlurmClient:
     def config(self) -> dict[str, str]:
         return parse.parse_config(self._ask(commands.show_config()))
 
+    def limits_of(self, user: str, cluster: str) -> list[parse.UserLimits]:
+        """What each association of the user of this name allows."""
+        return parse.parse_limits(self._ask(commands.limits_of_user(user, cluster)))
+
     def partitions(self) -> list[Mapping[str, str]]:
         return parse.parse_partitions(self._ask(commands.show_partitions()))
 

@@ -49,6 +49,14 @@ def queue_of_user(user: str) -> Argv:
     return ("squeue", "--noheader", f"--user={user}", "--format=%i|%T|%r|%S|%o")
 
 
+def limits_of_user(user: str, cluster: str) -> Argv:
+    """What each association of a user allows, who is found by name only, not by number."""
+    return (
+        *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
+        *(f"user={user}", f"cluster={cluster}", "format=Account,Partition,MaxJobs,MaxSubmitJobs"),
+    )
+
+
 def nodes_of_partition(partition: str) -> Argv:
     return ("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%N|%T")
 

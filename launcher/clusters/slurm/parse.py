@@ -102,6 +102,17 @@ class QueuedJob:
     command: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """How many jobs of a user may run, and be in the queue, by account and maybe partition; None
+    without a limit. Each task of an array is a job."""
+
+    account: str
+    partition: str
+    running: int | None
+    queued: int | None
+
+
 def parse_job(text: str) -> JobFacts | None:
     """The job in the output of ``scontrol --oneliner show job``; None when it is not one job.
 
@@ -203,6 +214,16 @@ def parse_partitions(text: str) -> list[Mapping[str, str]]:
     ]
 
 
+def parse_limits(text: str) -> list[UserLimits]:
+    """The lines of ``sacctmgr show associations``, in the format of :mod:`commands`."""
+    lines = (line.split("|") for line in text.splitlines())
+    return [
+        UserLimits(line[0], line[1], _limit(line[2]), _limit(line[3]))
+        for line in lines
+        if len(line) == 4
+    ]
+
+
 def parse_time(text: str | None) -> float | None:
     """Slurm's local time stamp as Unix time; None for ``Unknown``, ``None`` and the like."""
     try:
@@ -241,6 +262,10 @@ def _warn_of(word: str) -> None:
 def _field(text: str, name: str) -> str | None:
     match = re.search(rf"(?:^|\s){name}=(\S*)", text)
     return match[1] if match else None
+
+
+def _limit(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def _number(text: str | None) -> int:

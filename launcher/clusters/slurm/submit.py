@@ -30,12 +30,17 @@ from .client import (
     without_job_variables,
 )
 from .lookup import PAUSES_S, SubmissionUnknown, find_sent
+from .room import LOOK_S, full_queue, wait_for_room
 
 _TRIES: Final = 4
 
 
 class SubmissionRefused(UsageError):
-    """Raised when sbatch said no: nothing was submitted."""
+    """Raised when sbatch said no: nothing was submitted. ``answer`` is what it said."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        super().__init__(_refusal(answer))
 
 
 class _ScriptExecutor(SlurmExecutor):
@@ -76,12 +81,17 @@ def submit_arrays(arrays: Sequence[tuple[str, LaunchPlan]]) -> list[str]:
 
 
 def submit(
-    plan: LaunchPlan, name: str | None = None, *, pauses_s: tuple[float, ...] = PAUSES_S
+    plan: LaunchPlan,
+    name: str | None = None,
+    *,
+    pauses_s: tuple[float, ...] = PAUSES_S,
+    look_s: float = LOOK_S,
 ) -> str:
     """Sends the plan; the job id. ``name`` is that of the job, where it is not the run id.
 
     When sbatch got no answer the job may be in the queue all the same, so it is looked for by its
-    name, which no other run has, before it is sent again.
+    name, which no other run has, before it is sent again. Where the user has as many jobs there as
+    may be it waits, and tries again every ``look_s`` seconds.
 
     Raises:
         SlurmMissing: there is no Slurm on this machine.
@@ -89,6 +99,18 @@ def submit(
         SubmissionUnknown: the job may be in the queue; its run folder must stay.
         NoCluster, ClusterUnavailable: no answer, several times; nothing was submitted.
     """
+    first = True
+    while True:
+        try:
+            return _submit(plan, name or plan.config.run_id, pauses_s)
+        except SubmissionRefused as refusal:  # so there is no job
+            limit = full_queue(refusal.answer)
+            if limit is None or not wait_for_room(limit, look_s, first=first):
+                raise
+            first = False
+
+
+def _submit(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> str:
     folder = plan.folder.root / "submitit"
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -108,11 +130,11 @@ def submit(
             if finds_no_cluster(answer):  # here, that is no passing trouble
                 raise NoCluster(["sbatch"]) from error
             if _was_heard(error) and not is_no_answer(answer):
-                raise SubmissionRefused(_refusal(answer)) from error
+                raise SubmissionRefused(answer) from error
         except BaseException:  # Ctrl-C, or a full disk: sbatch may have sent the job before
-            _take_back(plan, name or plan.config.run_id, pauses_s)
+            _take_back(plan, name, pauses_s)
             raise
-        if found := _already_there(plan, name or plan.config.run_id, pauses_s):
+        if found := _already_there(plan, name, pauses_s):
             return found
     raise ClusterUnavailable(
         f"sbatch got no answer from Slurm: {answer}; nothing was submitted; try again later"

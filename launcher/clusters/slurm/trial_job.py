@@ -66,6 +66,7 @@ class Trial:
         self.batch_signal()
         self.step_signal()
         self.mpi()
+        self.no_kill()
         self.requeue()
 
     def network(self) -> None:
@@ -161,6 +162,14 @@ class Trial:
     def _tells(self, kind: str) -> bool:
         step = ["srun", "--overlap", f"--mpi={kind}", "--nodes=1", "--ntasks=1", "env"]
         return any(line.startswith(("PMIX_RANK=0", "PMI_RANK=0")) for line in _output(step).split())
+
+    def no_kill(self) -> None:
+        """The job was sent with it; whether a step takes it, too."""
+        step = [*_STEP, "--no-kill", "--nodes=1", "--ntasks=1", *_PYTHON, "print('here')"]
+        output = _output(step)
+        ok = "here" in output.split()
+        fact = f"job {self.job_id} and a step took it" if ok else f"srun: {output.strip()}"
+        self.note("no kill", fact, ok=ok)
 
     def requeue(self) -> None:
         """The last thing: Slurm ends this process for it, so the note comes first."""

@@ -1,0 +1,41 @@
+"""Waits for room in the queue, where a site limits how many jobs a user may have there."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import Final
+
+from relight.errors import RelightError
+
+from .client import SlurmClient, me
+
+LOOK_S: Final = 30.0  # between two tries: each is a call that Slurm has to answer
+# Of the user's own jobs: MaxSubmitJobs of an association, MaxSubmitJobsPerUser of a QOS (20.11 to
+# 26.05). Of a group's jobs it is not for this user to wait.
+_FULL: Final = re.compile(r"\b\w*MaxSubmitJob\w*Limit\b")
+
+
+def full_queue(answer: str) -> str | None:
+    """The limit in sbatch's refusal that jobs of the user's have reached; None for all others."""
+    match = _FULL.search(answer)
+    return match[0] if match else None
+
+
+def wait_for_room(limit: str, look_s: float, *, first: bool) -> bool:
+    """Waits a while, since some job of the user's may end; False when none is in the queue, so that
+    this one alone is more than may be. ``first``: it is told, once."""
+    try:
+        waits = bool(SlurmClient().jobs_of(me()))
+    except RelightError:
+        waits = True  # Slurm has heard sbatch, and may be busy
+    if not waits:
+        return False
+    if first:
+        sys.stderr.write(
+            f"relight: you have as many jobs in the queue as you may ({limit}): this one is sent "
+            "when one of them has ended; Ctrl-C sends nothing\n"
+        )
+    time.sleep(look_s)
+    return True
