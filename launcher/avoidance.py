@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from relight.counted import counted
 from relight.errors import RelightError, UsageError
 from relight.resilience.ledger.apart import default_ledger
 from relight.resilience.ledger.record import Record
@@ -39,10 +40,11 @@ class Avoidance:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``avoided`` are excluded; ``kept`` are known to be bad and may be used all the same."""
+    """``avoided`` are excluded; ``kept`` are known to be bad and may be used all the same, each for
+    its reason."""
 
     avoided: tuple[Standing, ...]
-    kept: tuple[Standing, ...]
+    kept: tuple[tuple[Standing, str], ...]
 
 
 def avoid_known_bad(spec: JobSpec) -> tuple[JobSpec, Avoidance]:
@@ -107,17 +109,24 @@ def choose(
     most = max(len(usable) // MOST_OF_PARTITION, 1)
     spare = len(set(usable) - set(excluded)) - needed
     avoided: list[Standing] = []
-    kept: list[Standing] = []
+    kept: list[tuple[Standing, str]] = []
     for one in accused:
         if one.node in excluded:
             continue
         costs = one.node in usable  # one that is down now costs nothing, and may come back
-        if one.node in required or (costs and min(most, spare) < 1):
-            kept.append(one)
+        if one.node in required:
+            why = "it is asked for by name"
+        elif costs and spare < 1:
+            why = f"fewer than the {counted(needed, 'node')} that the job needs would be left"
+        elif costs and most < 1:
+            there = counted(len(usable), "usable node")
+            why = f"more than a quarter of the {there} would be avoided"
+        else:
+            avoided.append(one)
+            most -= costs
+            spare -= costs
             continue
-        avoided.append(one)
-        most -= costs
-        spare -= costs
+        kept.append((one, why))
     return Choice(tuple(avoided), tuple(kept))
 
 
@@ -147,9 +156,5 @@ def _notes(choice: Choice) -> tuple[str, ...]:
         f"({seen_by(one)}; `relight nodes show {one.node}`)"
         for one in choice.avoided
     ]
-    kept = [
-        f"{one.node} is known to be bad but not excluded: it is asked for by name, or too few "
-        "nodes would be left, or more than a quarter of the partition would be avoided"
-        for one in choice.kept
-    ]
+    kept = [f"{one.node} is known to be bad but not excluded: {why}" for one, why in choice.kept]
     return (*avoided, *kept)

@@ -13,6 +13,7 @@ from typing import Final
 
 from relight.resilience.health.active.exchange import result_file
 from relight.resilience.health.pairs import Pair, Rates
+from relight.resilience.supervise import tied
 from relight.resilience.supervise.cluster import StepRequest
 
 from .clusters.slurm import commands
@@ -61,7 +62,7 @@ class PairSteps:
         )
         srun, *options = commands.step(request, None)
         nowhere = subprocess.DEVNULL
-        argv = [srun, f"--jobid={self.job_id}", *options]
+        argv = tied.to_me((srun, f"--jobid={self.job_id}", *options))
         return subprocess.Popen(argv, env=os.environ, stdin=nowhere, stdout=nowhere, stderr=nowhere)
 
     def _rate(self, pair: Pair) -> float | None:

@@ -26,6 +26,7 @@ from relight.resilience.health.preflight import (
     node_name,
 )
 from relight.resilience.health.result import NodeReport, Outcome
+from relight.resilience.supervise import tied
 from relight.resilience.supervise.cluster import StepRequest
 
 from .clusters.local import LocalCluster
@@ -76,6 +77,8 @@ def _is_there(candidate: Candidate) -> Finding:
     if directory.is_dir():
         return Finding(Outcome.PASS, f"{directory} is there")
     text = f"{directory} is not there, and nothing is made by hand: make it, or correct --directory"
+    if directory.exists():
+        text = f"{directory} is no directory: correct --directory"
     return Finding(Outcome.FAIL_JOB, text)
 
 
@@ -146,7 +149,7 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if active else 0.0) + _LAUNCH_S
     env = os.environ | {ACTIVE_NODES: ",".join(nodes) if active else ""}
     nowhere = subprocess.DEVNULL
-    process = subprocess.Popen(argv, env=env, stdin=nowhere, stdout=nowhere)
+    process = subprocess.Popen(tied.to_me(argv), env=env, stdin=nowhere, stdout=nowhere)
     try:
         yield Examination(config, limit_s, nodes, out_dir, process)
     finally:

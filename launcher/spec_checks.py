@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -86,20 +87,25 @@ def check_checks(settings: object) -> object:
     ``null`` leaves one as it is."""
     if not isinstance(settings, Mapping) or not settings:
         return settings
-    from relight.resilience.health.catalogue import all_checks
+    from relight.resilience.health.catalogue import ACTIVE, all_checks
 
-    known = {check.name: check.limits for check in all_checks()}
+    known = {check.name: check.limits for check in (*all_checks(), *ACTIVE)}
     given = {name: setting for name, setting in settings.items() if setting is not None}
-    found = (_faults_of(name, setting, known.get(name)) for name, setting in given.items())
+    found = (_faults_of(name, setting, known) for name, setting in given.items())
     if faults := [*chain.from_iterable(found)]:
         raise NamedFaults(faults)
     return given
 
 
-def _faults_of(name: object, setting: object, limits: Sequence[Limit] | None) -> Iterator[str]:
+def _faults_of(
+    name: object, setting: object, known: Mapping[str, Sequence[Limit]]
+) -> Iterator[str]:
     dotted = f"health.checks.{name}"
+    limits = known.get(str(name))
     if limits is None:
-        yield f"{dotted}: no such check; `relight preflight --list`"
+        near = difflib.get_close_matches(str(name), known, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else "`relight preflight --list` names all"
+        yield f"{dotted}: no such check; {meant}"
     elif isinstance(setting, Mapping):
         yield from _wrong_limits(dotted, setting, {limit.name: limit for limit in limits})
     elif setting is not False and setting != "off":

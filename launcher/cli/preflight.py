@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -38,26 +39,37 @@ _FAILURES = (Outcome.FAIL_NODE, Outcome.FAIL_JOB)
 @click.option(
     "--directory",
     type=_Unseen(),
-    default=Path(),
     help="Where checkpoints would go, which must be there; the current directory by default.",
 )
 @click.option("--active", is_flag=True, help="Make the nodes work too: it takes a minute or so.")
 @click.option("--pairs", is_flag=True, help="Test the network between RUN's nodes instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    run: str | None, as_list: bool, directory: Path, active: bool, pairs: bool, as_json: bool
+    run: str | None, as_list: bool, directory: Path | None, active: bool, pairs: bool, as_json: bool
 ) -> None:
-    """Look at the nodes that RUN holds now, or at this machine; exit 1 when something is bad."""
+    """Look at the nodes that RUN holds now, or at this machine; exit 1 when something is bad, or a
+    node was not looked at."""
+    asked = {"RUN": run is not None, "--directory": directory is not None}
+    asked |= {"--active": active, "--pairs": pairs}
+    if pairs and run is None:
+        raise UsageError("--pairs needs a RUN, whose nodes are tested")
     if as_list:
+        _refuse("--list", asked)
         _list(as_json)
-    elif pairs:
-        if run is None:
-            raise UsageError("--pairs needs a RUN, whose nodes are tested")
+    elif pairs and run is not None:
+        _refuse("--pairs", asked, "RUN")
         _pairs_of(run, as_json)
     elif run is None:
-        _here(directory, active, as_json)
+        _here(directory or Path(), active, as_json)
     else:
+        _refuse("RUN", asked, "--active")
         _nodes_of(run, active, as_json)
+
+
+def _refuse(what: str, asked: Mapping[str, bool], *but: str) -> None:
+    """Raises UsageError where anything else is asked than goes with ``what``."""
+    if more := [name for name, given in asked.items() if given and name not in (what, *but)]:
+        raise UsageError(f"{what} does not go with {' and '.join(more)}")
 
 
 def _list(as_json: bool) -> None:
@@ -134,7 +146,7 @@ def _nodes_of(run: str, active: bool, as_json: bool) -> None:
         click.echo("\n".join([*([f"FAIL_JOB {fault}"] if fault else []), *judgement.warnings]))
         for node, evidence in judgement.bad.items():
             click.echo(f"FAIL_NODE {node}: {evidence}")
-    failed = bool(judgement.bad or fault)
+    failed = bool(judgement.bad or fault) or None in reports.values()
     click.get_current_context().exit(EXIT_FAILED if failed else 0)
 
 

@@ -123,7 +123,7 @@ def _load(entry: EntryPoint, taken: Collection[str]) -> Check:
             fault = f"{entry.value} is called {check.name}, which is the name of another check"
         else:
             return check
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # its module may be a program
         fault = f"{entry.value} cannot be loaded: {error!r}"
     _log.warning("check %s: %s", entry.name, fault)
     return Check(

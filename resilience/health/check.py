@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Final
 
@@ -100,3 +101,27 @@ class Check:
     repeated: bool = False  # while ranks run: it is cheap, and takes nothing from them
     of_median: float | None = None  # a value below this share of the nodes' median is a fault
     behind: Outcome = Outcome.FAIL_NODE  # what such a value means
+
+    def __post_init__(self) -> None:
+        """A package's check that is declared wrong is to spoil only itself. Raises TypeError."""
+        right = {
+            name: isinstance(getattr(self, name), kind)
+            for kind, names in _KINDS.items()
+            for name in names
+        }
+        right |= {"limits": _all_are(Limit, self.limits), "needs": _all_are(str, self.needs)}
+        right["run"] = callable(self.run)
+        for name in (name for name, is_right in right.items() if not is_right):
+            raise TypeError(f"{name} of check {self.name!r} is {getattr(self, name)!r:.100}")
+
+
+_KINDS: Final[Mapping[type, tuple[str, ...]]] = {
+    str: ("name", "reads", "threshold"),
+    Outcome: ("worst", "silence", "behind"),
+    Fault: ("fault",),
+    Real: ("typical_s", "timeout_s"),
+}
+
+
+def _all_are(kind: type, values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, kind) for value in values)

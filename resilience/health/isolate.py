@@ -6,6 +6,7 @@ output of this program, and its check is ``UNKNOWN``.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -130,6 +131,7 @@ def _own_group(pid: int) -> None:
 
 def _answer(check: Check, candidate: Candidate, pipe: int, parent: int) -> Never:
     """In the child: carry the check out, say what it found, and end without any other work."""
+    me = os.getpid()
     try:
         _own_group(0)
         end_with(parent)
@@ -138,8 +140,10 @@ def _answer(check: Check, candidate: Candidate, pipe: int, parent: int) -> Never
         for standard in (0, 1, 2):
             os.dup2(nowhere, standard)
         said = _said(check, candidate)
+        if os.getpid() != me:  # a copy that the check has made of itself answers nothing
+            os._exit(0)
         if has_children():
-            end_descendants(os.getpid())
+            end_descendants(me)
         with os.fdopen(pipe, "wb") as answer:
             answer.write(said.encode() + b"\n")
     finally:
@@ -164,11 +168,11 @@ def _ask(check: Check, candidate: Candidate) -> Finding:
             evidence=one_line(finding.evidence, MAX_EVIDENCE_CHARS),
             facts={name: one_line(fact, MAX_FACT_CHARS) for name, fact in finding.facts.items()},
         )
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # what calls itself the end is none
         return _not_run(error)
 
 
-def _not_run(error: Exception) -> Finding:
+def _not_run(error: BaseException) -> Finding:
     text = f"could not be run: {type(error).__name__}: {error}"
     return Finding(Outcome.UNKNOWN, one_line(text, MAX_EVIDENCE_CHARS))
 
@@ -188,7 +192,9 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
     child.ended = True
     if not child.said.endswith(b"\n"):
         end_descendants(child.pid)
-    os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # a check may have left its group
+        os.killpg(child.pid, signal.SIGKILL)
+    os.kill(child.pid, signal.SIGKILL)
     os.close(child.pipe)
     seconds = time.monotonic() - child.started
     ending = _reap(child)

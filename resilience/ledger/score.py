@@ -102,22 +102,30 @@ def _standing(cluster: str, node: str, records: list[Record], now: float) -> Sta
         key=lambda evidence: -evidence.last_seen,
     )
     unexpired = [evidence for evidence in held if now < evidence.expires]
-    accused = sum(evidence.weight for evidence in unexpired) >= ENOUGH
+    until = _until(unexpired)
     lemon_until = _lemon_until(held)
     lemon = lemon_until is not None and now <= lemon_until
-    ends = [evidence.expires for evidence in unexpired] if accused else []
-    if lemon_until is not None and lemon:
-        ends.append(lemon_until)
+    ends = [end for end in (until, lemon_until if lemon else None) if end is not None]
     return Standing(
         cluster=cluster,
         node=node,
-        avoided=accused or lemon,
+        avoided=bool(ends),
         lemon=lemon,
         score=sum(_decayed(evidence, now) for evidence in held),
         until=max(ends, default=None),
         runs=tuple(dict.fromkeys(one.run_id for one in held if one.fault is not Fault.HAND)),
         evidence=tuple(held),
     )
+
+
+def _until(unexpired: list[Evidence]) -> float | None:
+    """When what is left no longer weighs enough; None where it does not even now."""
+    weight = 0.0
+    for evidence in sorted(unexpired, key=lambda one: -one.expires):
+        weight += evidence.weight
+        if weight >= ENOUGH:
+            return evidence.expires
+    return None
 
 
 def _decayed(evidence: Evidence, now: float) -> float:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from pathlib import Path
 
 from . import tied
@@ -17,9 +16,8 @@ _POLITE_S = 3.0
 
 async def start_tied(command: Command, output: Path | None) -> asyncio.subprocess.Process:
     """As :func:`start`, for what is to end with this process, however that ends."""
-    # Not by preexec_fn: this process has threads. Without the site packages it begins at once.
-    first = (sys.executable, "-P", "-ES", tied.__file__, str(os.getpid()))
-    return await start(Command((*first, *command.argv), command.env), output)
+    # Not by preexec_fn: this process has threads.
+    return await start(Command(tied.to_me(command.argv), command.env), output)
 
 
 async def start(command: Command, output: Path | None) -> asyncio.subprocess.Process:

@@ -13,6 +13,12 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1
 
 
+def to_me(argv: Sequence[str]) -> tuple[str, ...]:
+    """The command, as one that ends with this process, however that ends."""
+    # Without the site packages it begins at once.
+    return (sys.executable, "-P", "-ES", __file__, str(os.getpid()), *argv)
+
+
 def main(arguments: Sequence[str]) -> None:
     parent, *argv = arguments
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

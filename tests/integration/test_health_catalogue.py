@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,7 @@ def test_checks_of_installed_packages(
         EntryPoint("gone", "no_such_module:CHECK", "relight.checks"),
         EntryPoint("memory", "mine:MEMORY", "relight.checks"),
         EntryPoint("other", "mine:SITE", "relight.checks"),
+        EntryPoint("program", "program:CHECK", "relight.checks"),
     ]
     memory = dataclasses.replace(SITE_CHECK, name=CHECKS[0].name)
     loaded = {"test_catalogue_entry:SITE_CHECK": SITE_CHECK, "os:sep": "/"}
@@ -82,7 +84,7 @@ def test_checks_of_installed_packages(
     def load(entry: EntryPoint) -> object:
         if entry.value in loaded:
             return loaded[entry.value]
-        raise ImportError(entry.value)
+        raise SystemExit("usage") if entry.name == "program" else ImportError(entry.value)
 
     monkeypatch.setattr(EntryPoint, "load", load)
     monkeypatch.setattr(catalogue, "entry_points", lambda group: entries)
@@ -94,5 +96,19 @@ def test_checks_of_installed_packages(
         ("gone", Outcome.UNKNOWN),
         ("mine:MEMORY", Outcome.UNKNOWN),
         ("other", Outcome.UNKNOWN),
+        ("program", Outcome.UNKNOWN),
     ]
     assert "mine:MEMORY is called memory" in results[3].evidence
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"timeout_s": None}, {"timeout_s": "3"}, {"typical_s": None}, {"name": None}),
+        *({"needs": 5}, {"needs": "sys"}, {"limits": None}, {"limits": ("x",)}),
+        *({"silence": None}, {"worst": "bad"}, {"fault": 1}, {"run": 3}, {"reads": None}),
+    ],
+)
+def test_a_check_is_declared_right_or_not_at_all(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} of check"):
+        dataclasses.replace(SITE_CHECK, **wrong)

@@ -102,7 +102,25 @@ def test_a_check_that_dies_was_not_carried_out(candidate: Candidate) -> None:
 
 def test_a_check_that_exits_was_not_carried_out(candidate: Candidate) -> None:
     result = one(candidate, lambda _: sys.exit(3))
-    assert result.outcome is Outcome.UNKNOWN
+    assert (result.outcome, result.evidence) == (Outcome.UNKNOWN, "could not be run: SystemExit: 3")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_copy_that_a_check_makes_of_itself_answers_nothing(
+    candidate: Candidate, leaves: bool
+) -> None:
+    """Nor does a check end the others by leaving its process group."""
+    group = os.getpgid(0)
+
+    def copies(_candidate: Candidate) -> Finding:
+        if leaves:
+            os.setpgid(0, group)
+        if (copy := os.fork()) == 0:
+            return Finding(Outcome.FAIL_NODE, "of the copy")
+        os.waitpid(copy, 0)
+        return Finding(Outcome.WARN, "of the check")
+
+    assert one(candidate, copies).evidence == "of the check"
 
 
 @pytest.mark.parametrize("said", ["", "{]", "[]", '{"outcome": "GOOD"}'])
@@ -150,6 +168,7 @@ def test_a_check_that_cannot_be_killed_is_left_behind(
 
     spared: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda pid, _signal: spared.append(pid))
+    monkeypatch.setattr(os, "kill", lambda *_: None)
     (result,) = run_checks([check(hangs)], candidate, 0.1)
     assert result.outcome is Outcome.UNKNOWN
     assert "left behind" in result.evidence
@@ -286,6 +305,7 @@ def test_of_a_check_that_cannot_be_killed_there_is_one_process(
     monkeypatch.setattr(isolate, "_REAP_S", 0.05)
     with monkeypatch.context() as unkillable:
         unkillable.setattr(os, "killpg", lambda *_: None)
+        unkillable.setattr(os, "kill", lambda *_: None)
         looks = [run_checks([stuck, check(_passes, "good")], candidate, LONG_S) for _ in range(2)]
     assert [[result.outcome for result in look] for look in looks] == [
         [Outcome.UNKNOWN, Outcome.PASS]

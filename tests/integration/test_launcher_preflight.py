@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,8 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
+from relight.errors import UsageError
+from relight.launcher.cli.preflight import command
 from relight.resilience.health.catalogue import ACTIVE, CHECKS
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
@@ -104,9 +108,27 @@ def test_the_nodes_of_a_run(relight: Relight, tmp_path: Path, fake: Path) -> Non
 def test_nodes_that_do_not_answer_are_unclear(relight: Relight, tmp_path: Path, fake: Path) -> None:
     run = submit(relight, tmp_path, "true")
     (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexit 1\n")
-    answer = json.loads(relight("preflight", run, "--json").stdout)
+    answer = json.loads(relight("preflight", run, "--json", code=1).stdout)
     assert answer["bad"] == {}
     assert "no report came" in json.dumps(answer["warnings"])
+
+
+def test_its_step_ends_with_it_however_that_ends(
+    relight: Relight, tmp_path: Path, fake: Path
+) -> None:
+    run = submit(relight, tmp_path, "true")
+    os.mkfifo(begun := tmp_path / "begun")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text(f"#!/bin/sh\necho $$ > {begun}\nexec sleep 600\n")
+    env = {**os.environ, "RELIGHT_HOME": str(tmp_path), "FAKE_SLURM": str(fake)}
+    env["PATH"] = f"{srun.parent}:{DATA / 'fake' / 'bin'}:{os.environ['PATH']}"
+    for option in ("--active", "--pairs"):
+        with subprocess.Popen([RELIGHT, "preflight", run, option], env=env) as looking:
+            step = psutil.Process(int(begun.read_text()))
+            looking.kill()
+        with contextlib.suppress(psutil.TimeoutExpired):  # a zombie, where nobody waits for it
+            step.wait(10)
+        assert not step.is_running() or step.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_run_that_holds_no_nodes(relight: Relight, tmp_path: Path, fake: Path) -> None:
@@ -115,8 +137,18 @@ def test_a_run_that_holds_no_nodes(relight: Relight, tmp_path: Path, fake: Path)
     assert "holds no nodes now" in relight("preflight", run, code=2).stderr
 
 
-def test_pairs_need_a_run(relight: Relight) -> None:
-    assert "--pairs needs a RUN" in relight("preflight", "--pairs", code=2).stderr
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pairs"], "--pairs needs a RUN"),
+        (["a", "--pairs", "--active"], "--pairs does not go with --active"),
+        (["a", "--directory", "/tmp"], "RUN does not go with --directory"),
+        (["a", "--list", "--active"], "--list does not go with RUN and --active"),
+    ],
+)
+def test_what_does_not_go_together(arguments: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        command.main(arguments, standalone_mode=False)
 
 
 def test_the_network_between_the_nodes_of_a_run(

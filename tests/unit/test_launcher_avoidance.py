@@ -46,7 +46,7 @@ def avoided(
 ) -> list[str]:
     choice = choose(accused(*nodes), usable, excluded, required, needed)
     names = [one.node for one in choice.avoided]
-    assert [one.node for one in choice.kept] == [
+    assert [one.node for one, _ in choice.kept] == [
         node for node in nodes if node not in names and node not in excluded
     ]
     return names
@@ -65,6 +65,24 @@ def test_enough_nodes_are_left_for_the_job() -> None:
     assert avoided("n3", needed=8) == []
     assert avoided("n3", "n5", needed=7) == ["n3"]
     assert avoided("n3", "n5", needed=6, excluded=("n1",)) == ["n3"]
+
+
+def test_each_reason_is_told() -> None:
+    bad = accused("n1", "n2", "n3", "n4")
+    whys = [choose(bad, NODES, (), ("n1",), needed).kept for needed in (1, 7)]
+    assert [[f"{one.node}: {why}" for one, why in kept] for kept in whys] == [
+        [
+            "n1: it is asked for by name",
+            "n4: more than a quarter of the 8 usable nodes would be avoided",
+        ],
+        [
+            "n1: it is asked for by name",
+            *(
+                f"{node}: fewer than the 7 nodes that the job needs would be left"
+                for node in ("n3", "n4")
+            ),
+        ],
+    ]
 
 
 def test_what_the_user_excludes_is_not_excluded_twice() -> None:

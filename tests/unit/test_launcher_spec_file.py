@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -257,9 +258,11 @@ health:
     temporary: {free_fraction: 5}
     room: {free_fraction: 1e400}
     zombies: null
+    laod: off
+    gpu_diag: off
 """
     found = faults(text)
-    assert [line for line, _ in found] == [3, 4, 6, 7, 8, 9, 10, 11]
+    assert [line for line, _ in found] == [3, 4, 6, 7, 8, 9, 10, 11, 13]
     for (_, message), begin in zip(
         found,
         (
@@ -271,6 +274,7 @@ health:
             "health.checks.stuck.processes: -1 makes no sense; write 0 or more",
             "health.checks.temporary.free_fraction: 5 makes no sense; write 0 or at most 1",
             "health.checks.room.free_fraction: ",
+            "health.checks.laod: no such check; did you mean 'load'?",
         ),
         strict=True,
     ):
@@ -291,13 +295,19 @@ health:
         ('{"hardware": [79]}', "version"),
         ('{"version": 1, "hardwear": [79]}', "no list called 'hardwear'"),
         ('{"version": 1, "hardware": ["79"]}', "hardware is no list of numbers"),
+        ('{"version": 1, "hardware": [79], "contained": [79]}', "in more than one place: [79]"),
+        ('{"version": 1}', "it names no XID"),
+        ("[" * 100_000, "not usable"),
+        ("a pipe", "it is no regular file"),
     ],
 )
 def test_a_table_of_xids_is_read_with_the_spec(
     tmp_path: Path, content: str | None, said: str
 ) -> None:
     table = tmp_path / "xids.json"
-    if content is not None:
+    if content == "a pipe":
+        os.mkfifo(table)
+    elif content is not None:
         table.write_text(content)
     path = tmp_path / "job.yaml"
     path.write_text(f"command: x\nhealth: {{xid_table: {table}}}\n")

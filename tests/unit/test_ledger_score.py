@@ -202,6 +202,18 @@ def test_a_ticket_says_all_that_an_administrator_needs() -> None:
     )
 
 
+def test_until_is_when_what_is_left_weighs_too_little() -> None:
+    heavy, light = evidence(Fault.CONDITION, "a"), evidence(Fault.TREND, "b")
+    for records in ([heavy, light], [evidence(Fault.PROGRAM, run) for run in "ab"]):
+        found = at(T0 + HOUR_S, *records)
+        assert found is not None
+        assert found.until == T0 + 6 * HOUR_S
+        assert not avoided(found.until, *records)
+    two = at(T0 + HOUR_S, light, replace(light, run_id="c", last_seen=T0 + HOUR_S))
+    assert two is not None
+    assert two.until == T0 + 14 * DAY_S
+
+
 def test_people_are_no_runs_and_their_newest_word_counts() -> None:
     first = replace(evidence(Fault.HAND, "by ann"), lines=("fan",))
     again = first.later(replace(first, lines=("fan", "burnt"), last_seen=T0 + 1))
