@@ -228,6 +228,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "AllocationArranged": lambda d: way_on(d.get("mode"), d.get("job_id")),
     "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",
     "StartRanks": lambda d: f"starting ranks: {d.get('reason')}",
+    "StartAnyway": lambda d: f"starting all the same: {d.get('reason')}",
     "RollBack": lambda d: f"checkpoints of step {d.get('step')} and later are set aside",
     "AwaitStorage": lambda d: f"waiting for the checkpoint directory: {d.get('reason')}",
     "StorageAnswered": lambda d: "the checkpoint directory works",

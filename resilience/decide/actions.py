@@ -37,6 +37,13 @@ class StartRanks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartAnyway:
+    """The ranks that are being started need not wait for the memory of GPUs any longer."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaveAndStop:
     """All ranks save one common step and exit; none runs past ``kill_at``."""
 
@@ -129,6 +136,7 @@ class Finish:
 Action = (
     RunPreflight
     | StartRanks
+    | StartAnyway
     | SaveAndStop
     | StopRanks
     | ProbeNodes

@@ -68,7 +68,8 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
     if len(active) < policy.nodes:
         reason = f"{reason}; on {len(active)} of {policy.nodes} nodes, no other is there"
     for one in state.last_choice:
-        if one.node in state.healthy and one.node not in active:
+        passed_over = one.node in state.healthy and one.node not in active
+        if passed_over and one.evidence not in reason:
             reason = f"{reason}; another node takes the place of {one.node}: {_of(one)}"
     generation = state.generation + 1
     started = replace(

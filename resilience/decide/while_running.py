@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..exit_codes import EXIT_DONE, EXIT_RESTART
-from .actions import Outcome, SetCheckpointAside, StopRanks
+from .actions import Outcome, SetCheckpointAside, StartAnyway, StopRanks
 from .causes import FaultCause, StopCause
 from .classify import (
     Fault,
@@ -228,17 +228,16 @@ def gpu_memory_stayed(state: State, event: GpuMemoryStayed, policy: Policy) -> D
     """Ranks may find too little memory there: they start elsewhere, if there is another node."""
     if state.phase is not Phase.STARTING or event.generation != state.generation:
         return state, ()
+    cause = FaultCause.GPU_MEMORY_HELD
     for node, evidence in event.held.items():
-        state = state.chosen_last(node, FaultCause.GPU_MEMORY_HELD, evidence)
-    if set(state.healthy[: policy.nodes]) == set(state.active):
-        return state, ()
-    fault = Fault(
-        cause=FaultCause.GPU_MEMORY_HELD,
-        rank=None,
-        node=None,
-        evidence="; ".join(f"{node}: {evidence}" for node, evidence in event.held.items()),
-        budget=Budget.NODE,
-    )
+        state = state.chosen_last(node, cause, evidence)
+    told = "; ".join(f"{cause.value} on {node}: {what}" for node, what in event.held.items())
+    last = {one.node for one in state.last_choice}
+    if len(last.intersection(state.healthy[: policy.nodes])) >= len(
+        last.intersection(state.active)
+    ):
+        return state, (StartAnyway(reason=f"no better node is here; {told}"),)
+    fault = Fault(cause=cause, rank=None, node=None, evidence=told, budget=Budget.NODE)
     return replace(state, phase=Phase.STOPPING, fault=fault), (StopRanks(reason=fault.evidence),)
 
 

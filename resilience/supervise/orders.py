@@ -26,6 +26,7 @@ from ..decide.actions import (
     RunPreflight,
     SaveAndStop,
     SetCheckpointAside,
+    StartAnyway,
     StartRanks,
     StopRanks,
     Withdraw,
@@ -97,6 +98,8 @@ class Orders:
             case StartRanks():
                 self._ranks.expect(action.generation)  # at once: a stop may meet the pause before
                 self._start = self._spawn(self._start_ranks(action))
+            case StartAnyway():
+                self._ranks.start_anyway()
             case StopRanks():
                 if self._start is not None:
                     self._start.cancel()

@@ -58,6 +58,7 @@ class Ranks:
         self._agents = Agents(config, cluster, allocation, self._on_message)
         self._alive: dict[int, str] = {}
         self._unfinished: set[int] = set()
+        self._anyway = asyncio.Event()
         self._told = 0  # the last generation that was told to save
         self._stopping = False
         self.generation = 0
@@ -98,6 +99,11 @@ class Ranks:
         self._stopping = False
         self._alive = {}
         self._unfinished.clear()
+        self._anyway.clear()
+
+    def start_anyway(self) -> None:
+        """The start goes on, though memory of GPUs is held."""
+        self._anyway.set()
 
     async def start(
         self, order: StartRanks, restore: Path | None, restored_step: int | None
@@ -107,6 +113,7 @@ class Ranks:
         ranks_have_ended = order.generation > 1 and self._config.program == "ranks"
         if connected and ranks_have_ended and (held := await self._agents.gpu_memory_held()):
             self._emit(GpuMemoryStayed(generation=order.generation, held=held))
+            await self._anyway.wait()  # unless they are started elsewhere
         if connected:
             lines, address_of = self._agents.lines, self._cluster.node_address
             await self._partners.prepare(order.generation, order.nodes, lines, address_of)

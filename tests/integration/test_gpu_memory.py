@@ -124,6 +124,11 @@ def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generat
     told: list[Event] = []
 
     async def story() -> None:
+        def tell(event: Event) -> None:
+            told.append(event)
+            if isinstance(event, GpuMemoryStayed):
+                ranks.start_anyway()
+
         allocation = Allocation(
             job_id="7",
             restart_count=0,
@@ -137,7 +142,7 @@ def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generat
         )
         two = dataclasses.replace(run_config, nodes=2, tasks_per_node=2)
         partners = Partners(two, told.append, print)
-        ranks = Ranks(two, cast(Cluster, cluster), allocation, told.append, print, print, partners)
+        ranks = Ranks(two, cast(Cluster, cluster), allocation, tell, print, print, partners)
         await ranks.open()
         agents = ranks._agents
         token = agents._token_file.read_text()

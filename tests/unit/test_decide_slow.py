@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from promises import step
 
-from relight.resilience.decide.actions import Action, RequestAllocation, StartRanks, StopRanks
+from relight.resilience.decide.actions import (
+    Action,
+    RequestAllocation,
+    StartAnyway,
+    StartRanks,
+    StopRanks,
+)
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.events import (
     AttemptStarted,
@@ -88,6 +94,7 @@ def test_slow_work_is_not_held_against_a_node() -> None:
 
 
 FULL = GpuMemoryStayed(generation=2, held={"n2": "GPU 0: 61000 MiB in use, 0 processes"})
+HELD = f"GPU memory held on n2: {FULL.held['n2']}"
 
 
 def test_a_node_whose_gpus_stay_full_gives_its_place_to_a_spare_at_once() -> None:
@@ -97,15 +104,19 @@ def test_a_node_whose_gpus_stay_full_gives_its_place_to_a_spare_at_once() -> Non
     stopped = RanksStopped(generation=2)
     state, actions = tell([STARTED, *KILLED, FULL, stopped], "n1", "n2", "n3")
     assert nodes_of(actions) == ("n1", "n3")
-    assert "n2: GPU memory held, GPU 0: 61000 MiB in use" in actions[-1].reason
+    assert actions[-1].reason.endswith(HELD), "once"
     assert (state.failures, state.node_failures) == (1, 1), "it is charged to the node"
     assert not state.excluded, "it may be free again by the time that it is needed"
 
 
 def test_without_a_spare_the_ranks_try_what_memory_is_left() -> None:
     state, actions = tell([STARTED, *KILLED, FULL], "n1", "n2")
-    assert actions == ()
-    again = RanksStarted(generation=2, nodes=("n1", "n2"), world_size=2)
-    _, actions = tell([STARTED, *KILLED, FULL, again, FULL], "n1", "n2", "n3")
-    assert actions == (), "too late"
+    assert actions == (StartAnyway(reason=f"no better node is here; {HELD}"),)
     assert state.last_choice[0].cause == "GPU memory held"
+    stopped = RanksStopped(generation=2)
+    spare = GpuMemoryStayed(generation=3, held={"n3": FULL.held["n2"]})
+    _, actions = tell([STARTED, *KILLED, FULL, stopped, spare], "n1", "n2", "n3")
+    assert isinstance(actions[-1], StartAnyway), "the spare is no better: nobody goes to and fro"
+    again = RanksStarted(generation=2, nodes=("n1", "n2"), world_size=2)
+    _, actions = tell([STARTED, *KILLED, FULL, again, FULL], "n1", "n2")
+    assert actions == (), "too late"
