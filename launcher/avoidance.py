@@ -48,15 +48,22 @@ class Choice:
 
 
 def avoid_known_bad(spec: JobSpec) -> tuple[JobSpec, Avoidance]:
-    """The spec with the ledger's nodes excluded."""
+    """The spec with the ledger's nodes excluded, from all components alike."""
     keys = {name.lstrip("-").replace("_", "-"): name for name in spec.sbatch}
     asked = {name: str(spec.sbatch[key]) for name, key in keys.items()}
-    needed = spec.resources.least_nodes or spec.resources.most_nodes + spec.resources.spares
-    avoidance = avoidance_of(asked, spec.resources.partition, needed)
-    if avoidance.exclude is None:
-        return spec, avoidance
-    options = {**spec.sbatch, keys.get("exclude", "exclude"): avoidance.exclude}
-    return spec.model_copy(update={"sbatch": options}), avoidance
+    together = Avoidance()
+    for partition, needed in spec.resources.nodes_by_partition.items():
+        one = avoidance_of(asked, partition, needed)
+        together = Avoidance(
+            exclude=one.exclude or together.exclude,
+            nodes=(*together.nodes, *one.nodes),
+            notes=(*together.notes, *one.notes),
+        )
+        asked |= {} if one.exclude is None else {"exclude": one.exclude}
+    if together.exclude is None:
+        return spec, together
+    options = {**spec.sbatch, keys.get("exclude", "exclude"): together.exclude}
+    return spec.model_copy(update={"sbatch": options}), together
 
 
 def avoidance_of(asked: Mapping[str, str], partition_name: str | None, needed: int) -> Avoidance:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from relight.counted import counted
 from relight.errors import UsageError
+from relight.resilience.place import place_of
 
 from .clusters.local_front import allocation_of
 from .clusters.slurm import commands
@@ -23,10 +24,14 @@ from .status import Presence, status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """Where commands of a run go: its job (None on this machine), and its nodes, ranks first."""
+    """Where commands of a run go: its job (None on this machine), and its nodes, ranks first.
+
+    ``components``: of a heterogeneous job, the nodes of each.
+    """
 
     job_id: str | None
     nodes: tuple[str, ...]
+    components: tuple[tuple[str, ...], ...] = ()
     working_dir: Path
     env: Mapping[str, str]
 
@@ -44,15 +49,23 @@ def look_inside(run: StoredRun) -> Inside:
         raise UsageError(f"run {run.run_id} holds no nodes now ({status(facts).state})")
     one, nodes = status(facts), status(facts).nodes
     job_id = facts.job_id if run.plan.cluster == "slurm" else allocation_of(run.folder)
+    components: tuple[tuple[str, ...], ...] = ()
     if job_id is not None:
-        allocated = SlurmClient().job(job_id).nodes
+        job = SlurmClient().job(job_id)
+        components, allocated = tuple(one.nodes for one in job.components), job.all_nodes
         active = [node for node in nodes if node in allocated]
         nodes = tuple(dict.fromkeys((*active, *allocated)))
     env = {"RELIGHT_RUN_ID": run.run_id, "RELIGHT_ATTEMPT": one.attempt or ""}
     working_dir = run.plan.config.working_dir
     if run.plan.config.program == "script":
         working_dir = Path.cwd()
-    return Inside(job_id=job_id, nodes=nodes, working_dir=working_dir, env=env)
+    return Inside(
+        job_id=job_id,
+        nodes=nodes,
+        components=components if len(components) > 1 else (),
+        working_dir=working_dir,
+        env=env,
+    )
 
 
 def chosen(run: StoredRun, place: Inside, node: str | None, rank: int | None) -> tuple[str, ...]:
@@ -62,11 +75,10 @@ def chosen(run: StoredRun, place: Inside, node: str | None, rank: int | None) ->
         UsageError: the run holds no such node, or has no such rank.
     """
     if rank is not None:
-        number = rank // run.plan.config.tasks_per_node
-        if not 0 <= rank < run.plan.config.world_size or number >= len(place.nodes):
-            raise UsageError(
-                f"run {run.run_id} has {counted(run.plan.config.world_size, 'rank')}, from 0"
-            )
+        config = run.plan.config
+        number = place_of(config, rank).node if 0 <= rank < config.world_size else len(place.nodes)
+        if number >= len(place.nodes):
+            raise UsageError(f"run {run.run_id} has {counted(config.world_size, 'rank')}, from 0")
         return (place.nodes[number],)
     if node is None:
         return place.nodes
@@ -88,10 +100,27 @@ def become(
         os.chdir(place.working_dir)
         argv = tuple(words)
     else:
-        argv = commands.inside(place.job_id, nodes, place.working_dir, terminal=terminal)
-        argv = (*argv, *words)
+        argv = _srun(place, place.job_id, nodes, words, terminal=terminal)
     if shutil.which(argv[0]) is None:
         if place.job_id is not None:
             raise SlurmMissing("srun is not on this machine's PATH: there is no Slurm here")
         raise UsageError(f"there is no command {argv[0]!r}")
     os.execvpe(argv[0], argv, env)
+
+
+def _srun(
+    place: Inside, job_id: str, nodes: Sequence[str], words: Sequence[str], *, terminal: bool
+) -> tuple[str, ...]:
+    """One srun; of a heterogeneous job with a part for each component that has any of the nodes."""
+    if not place.components:
+        argv = commands.inside(job_id, nodes, place.working_dir, terminal=terminal)
+        return (*argv, *words)
+    if ":" in words:
+        raise UsageError("to srun a ':' begins another component: write sh -c '... : ...'")
+    parts: list[str] = []
+    for number, component in enumerate(place.components):
+        if ours := [node for node in nodes if node in component]:
+            srun, *options = commands.inside(job_id, ours, place.working_dir, terminal=terminal)
+            parts += [":"] if parts else [srun]
+            parts += [f"--het-group={number}", *options, *words]
+    return tuple(parts)

@@ -6,13 +6,16 @@ A plan prints as the script that will be sent, and sending it is all that is lef
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from relight.errors import UsageError
 from relight.resilience.config import (
     ArchiveConfig,
     CheckpointConfig,
+    ComponentConfig,
     ContainerConfig,
     HealthConfig,
     NotifyConfig,
@@ -25,7 +28,7 @@ from relight.storage.retention import Best, Keep
 from .home import from_home
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
-from .spec import Archive, Container, JobSpec, KeepRules, Notify, SecretFile
+from .spec import Archive, Component, Container, JobSpec, KeepRules, Notify, Resources, SecretFile
 from .spec_values import CheckSetting
 from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
@@ -43,13 +46,16 @@ def plan(
         health = replace(config.health, skip=(*config.health.skip, "names"))
         config = replace(config, health=health)
     options = _sbatch_options(spec, config, part) if cluster == "slurm" else ()
-    passthrough = _passthrough(spec) if cluster == "slurm" else ()
+    components = spec.resources.whole_components
+    own = components[0].sbatch if components else {}
+    passthrough = _passthrough(spec, own) if cluster == "slurm" else ()
     script = render_script(
         ScriptValues(
             version=submitter.version,
             made_by=submitter.made_by,
             options=options,
             passthrough=passthrough,
+            others=tuple(_component_options(spec, one) for one in components[1:]),
             setup=tuple(spec.setup),
             python=submitter.python,
             run_dir=config.run_dir,
@@ -85,7 +91,8 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         spares=resources.spares,
         tasks_per_node=resources.tasks_per_node,
         cpus_per_task=resources.cpus_per_task,
-        gpus_per_node=resources.gpus_per_node,
+        gpus_per_node=0 if resources.components else resources.gpus_per_node,
+        components=tuple(map(_component, resources.whole_components)),
         mpi=spec.mpi,
         container=_container(spec.container, here),
         env=dict(spec.env),
@@ -137,6 +144,17 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
             xid_table=_path_text(_absolute(health.xid_table, here)),
         ),
         notify=_notify(spec.notify, here),
+    )
+
+
+def _component(one: Component) -> ComponentConfig:
+    return ComponentConfig(
+        name=one.name,
+        nodes=one.nodes,
+        tasks_per_node=one.tasks_per_node or 1,
+        cpus_per_task=one.cpus_per_task or 1,
+        gpus_per_node=one.gpus_per_node or 0,
+        command=tuple(one.command or ()),
     )
 
 
@@ -215,11 +233,11 @@ def _sbatch_options(
     resources = spec.resources
     # Slurm expands % in file names; %% is a plain one.
     attempts = str(RunFolder(config.run_dir).attempts).replace("%", "%%")
+    first = next(iter(resources.whole_components), None)
+    count = _node_count(config) if first is None else str(first.nodes)
     values: dict[str, str | None] = {
         "job-name": config.run_id,
-        "nodes": _node_count(config),
-        "ntasks-per-node": str(config.tasks_per_node),
-        "cpus-per-task": str(config.cpus_per_task),
+        **_of_nodes(count, first or resources),
         "chdir": str(config.working_dir),
         "output": f"{attempts}/%j.out",
         "signal": f"B:USR1@{round(config.checkpoint.lead_s)}",
@@ -228,19 +246,35 @@ def _sbatch_options(
         values["array"] = part.option
         values["job-name"] = part.name(config.run_id)
         values["output"] = f"{attempts}/%A_%a.out"
-    if resources.gpus_per_node:
-        values["gpus-per-node"] = str(resources.gpus_per_node)
-    if resources.memory is not None:
-        values["mem"] = slurm_memory(resources.memory)
     if resources.time is not None:
         values["time"] = slurm_time(resources.time)
     if resources.time_min is not None:
         values["time-min"] = slurm_time(resources.time_min)
-    if resources.partition is not None:
-        values["partition"] = resources.partition
     if config.restart.mode != "never":
         values["requeue"] = None
-    return tuple(SbatchOption(name=name, value=value) for name, value in values.items())
+    return _options(values)
+
+
+def _of_nodes(count: str, kind: Resources | Component) -> dict[str, str | None]:
+    """What is asked for of nodes of one kind."""
+    values: dict[str, str | None] = {
+        "nodes": count,
+        "ntasks-per-node": str(kind.tasks_per_node),
+        "cpus-per-task": str(kind.cpus_per_task),
+    }
+    if kind.gpus_per_node:
+        values["gpus-per-node"] = str(kind.gpus_per_node)
+    if kind.memory is not None:
+        values["mem"] = slurm_memory(kind.memory)
+    if kind.partition is not None:
+        values["partition"] = kind.partition
+    return values
+
+
+def _component_options(spec: JobSpec, component: Component) -> tuple[SbatchOption, ...]:
+    """Those of one that is not the first: the rest Slurm takes from that."""
+    asked = _of_nodes(str(component.nodes), component)
+    return (*_options(asked), *_passthrough(spec, component.sbatch))
 
 
 def _node_count(config: RunConfig) -> str:
@@ -248,10 +282,15 @@ def _node_count(config: RunConfig) -> str:
     return str(most) if config.min_nodes is None else f"{config.min_nodes}-{most}"
 
 
-def _passthrough(spec: JobSpec) -> tuple[SbatchOption, ...]:
-    return tuple(
-        SbatchOption(
-            name=name.lstrip("-").replace("_", "-"), value=None if value is True else str(value)
-        )
-        for name, value in spec.sbatch.items()
-    )
+def _passthrough(spec: JobSpec, own: Mapping[str, str | Literal[True]]) -> tuple[SbatchOption, ...]:
+    """Options by their long names; those of a component count more than those of the run."""
+    given = [(_long_name(name), value) for name, value in (*spec.sbatch.items(), *own.items())]
+    return _options({name: None if value is True else str(value) for name, value in given})
+
+
+def _long_name(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
+
+
+def _options(values: Mapping[str, str | None]) -> tuple[SbatchOption, ...]:
+    return tuple(SbatchOption(name=name, value=value) for name, value in values.items())

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ from relight.resilience.supervise.cluster import StepRequest
 
 from .clusters.local import LocalCluster
 from .clusters.local_front import allocation_of
-from .clusters.slurm import commands
+from .clusters.slurm import commands, components
 from .clusters.slurm.client import SlurmClient
 from .layers import Layer, merged
 from .pairs import PairSteps, end_all
@@ -144,8 +145,10 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
     if held.job_id is None:
         argv = LocalCluster(config).step_command(request).argv
     else:
-        srun, *options = commands.step(request, None)
-        argv = (srun, f"--jobid={held.job_id}", *options)
+        request = replace(request, options=(f"--jobid={held.job_id}",))
+        argv = commands.step(request, None)
+        if len(held.components) > 1:
+            argv = components.step(request, held.components)
     limit_s = config.health.budget_s + (ACTIVE_BUDGET_S if active else 0.0) + _LAUNCH_S
     env = os.environ | {ACTIVE_NODES: ",".join(nodes) if active else ""}
     nowhere = subprocess.DEVNULL
@@ -166,7 +169,7 @@ def examine_pairs(run: StoredRun) -> Localisation:
     held = _held_nodes(run)
     if held.job_id is None:
         raise UsageError(f"the nodes of run {run.run_id} are this machine: there is no network")
-    found = localise(held.nodes, PairSteps(held.job_id, held.out_dir).measure)
+    found = localise(held.components[0], PairSteps(held.job_id, held.out_dir).measure)
     if None in found.rates.values() and read_facts(run, Queue()).presence is not Presence.RUNNING:
         raise UsageError(f"run {run.run_id} ended during the test, which says nothing of its nodes")
     return found
@@ -175,11 +178,15 @@ def examine_pairs(run: StoredRun) -> Localisation:
 @dataclass(frozen=True, slots=True)
 class _Held:
     """The job that holds a run's nodes (None on this machine), and a new folder for what they
-    say."""
+    say. ``components`` are the nodes of each kind; pairs are made of the first alone."""
 
     job_id: str | None
-    nodes: tuple[str, ...]
+    components: tuple[tuple[str, ...], ...]
     out_dir: Path
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(chain(*self.components))
 
 
 def _held_nodes(run: StoredRun) -> _Held:
@@ -192,7 +199,9 @@ def _held_nodes(run: StoredRun) -> _Held:
             "at this one"
         )
     job_id = None if here else allocation_of(run.folder) or facts.job_id
-    nodes = one.nodes[:1] if job_id is None else SlurmClient().job(job_id).nodes
+    parts = [one.nodes[:1]]
+    if job_id is not None:
+        parts = [part.nodes for part in SlurmClient().job(job_id).components]
     out_dir = run.folder.root / "preflight" / str(time.time_ns())
     out_dir.mkdir(parents=True)
-    return _Held(job_id, nodes, out_dir)
+    return _Held(job_id, tuple(parts), out_dir)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -32,12 +33,16 @@ class SbatchOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptValues:
-    """All that a batch script is made of. Without ``options`` it is a plain bash script."""
+    """All that a batch script is made of. Without ``options`` it is a plain bash script.
+
+    ``options`` and ``passthrough`` are of the job, or of its first component.
+    """
 
     version: str
     made_by: str
     options: tuple[SbatchOption, ...]
     passthrough: tuple[SbatchOption, ...]
+    others: tuple[tuple[SbatchOption, ...], ...] = ()  # components after the first
     setup: tuple[str, ...]
     python: str
     run_dir: Path
@@ -50,7 +55,7 @@ def render_script(values: ScriptValues) -> str:
     Raises:
         UsageError: a value cannot stand in a line of a batch script.
     """
-    for option in (*values.options, *values.passthrough):
+    for option in chain(values.options, values.passthrough, *values.others):
         _check_one_line(option.value or "", f"sbatch option --{option.name}")
     _check_one_line(str(values.run_dir), "run_dir")
     _check_one_line(values.python, "the path of the Python interpreter")
@@ -68,6 +73,7 @@ def render_script(values: ScriptValues) -> str:
         made_by=ShellCode(_comment(values.made_by)),
         options={option.name: option.value for option in values.options},
         passthrough=values.passthrough,
+        others=values.others if values.options else (),
         setup=[ShellCode(line.rstrip("\n")) for line in values.setup],
         python=values.python,
         run_dir=str(values.run_dir),

@@ -86,13 +86,20 @@ def _whole(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def size_warning(site: Site, resources: Resources) -> str | None:
-    """What to know of a job that its partition is too small for."""
-    partition = site.partition(resources.partition)
-    wanted = resources.least_nodes or resources.most_nodes + resources.spares
+def size_warnings(site: Site, resources: Resources) -> list[str]:
+    """What to know of a job that a partition of it is too small for."""
+    found = (
+        _size_warning(site, name, wanted, resources.spares)
+        for name, wanted in resources.nodes_by_partition.items()
+    )
+    return [warning for warning in found if warning is not None]
+
+
+def _size_warning(site: Site, name: str | None, wanted: int, spare: int) -> str | None:
+    partition = site.partition(name)
     if partition is None or partition.nodes is None or wanted <= partition.nodes:
         return None
-    spares = f", {resources.spares} of them spare" if resources.spares else ""
+    spares = f", {spare} of them spare" if spare else ""
     return (
         f"the job needs {counted(wanted, 'node')}{spares}, and partition {partition.name} has "
         f"{partition.nodes} in all: it will wait in vain until there are more"
@@ -135,8 +142,7 @@ def warnings(resources: Resources, run: RunConfig) -> list[str]:
     except RelightError:  # the job is sent, and a warning is worth no failure
         return []
     former = partial(former_runs, run.name, run.run_id, run.checkpoint.directory)
-    found = (
-        size_warning(site, resources),
-        preemption_warning(site, resources.partition, former),
+    preempted = (
+        preemption_warning(site, partition, former) for partition in resources.nodes_by_partition
     )
-    return [warning for warning in found if warning is not None]
+    return [*size_warnings(site, resources), *(warning for warning in preempted if warning)]

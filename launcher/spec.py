@@ -6,7 +6,9 @@ is in the field's name or documentation. Every model refuses keys that it does n
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +31,7 @@ from relight.resilience.config import (
 )
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
+from .spec_components import check_sbatch_of_component, component_faults, faults_of_components
 from .spec_starters import fault_of_starter
 from .spec_values import (
     Budget,
@@ -57,6 +60,10 @@ from .spec_values import (
     Words,
 )
 from .units import DEFAULT_LEAD_S
+
+_SHARED_BY_COMPONENTS: Final = (
+    *("tasks_per_node", "cpus_per_task", "gpus_per_node", "memory", "partition"),
+)
 
 
 class _Section(BaseModel):
@@ -88,6 +95,22 @@ Nodes = Annotated[
 ]
 
 
+class Component(_Section):
+    """Nodes of one kind in a heterogeneous job. None: as in ``resources``, or the run's command."""
+
+    name: Name
+    nodes: Count = 1
+    tasks_per_node: Count | None = None
+    cpus_per_task: Count | None = None
+    gpus_per_node: CountOrNone | None = None
+    memory: Bytes | None = None
+    partition: Line | None = None
+    sbatch: Annotated[
+        dict[str, Line | Literal[True]], AfterValidator(check_sbatch_of_component)
+    ] = {}
+    command: Command | None = None
+
+
 class Resources(_Section):
     """What one allocation holds. ``memory`` is per node (bytes), ``time`` per attempt (seconds)."""
 
@@ -100,16 +123,29 @@ class Resources(_Section):
     time: Seconds | None = None
     time_min: Seconds | None = None
     partition: Line | None = None
+    components: list[Component] = []
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_components(cls, value: object) -> object:
+    def _refuse_list(cls, value: object) -> object:
         if isinstance(value, list):
-            raise ValueError(
-                "a list would be the components of a heterogeneous job, and ranks have nodes of "
-                "one kind: write a batch script with `#SBATCH hetjob` lines, for `relight sbatch`"
-            )
+            raise ValueError("a list of nodes of several kinds stands below `components:`")
         return value
+
+    @property
+    def whole_components(self) -> list[Component]:
+        """The components, each with what it leaves to the keys beside them."""
+        shared = {name: getattr(self, name) for name in _SHARED_BY_COMPONENTS}
+        return [
+            one.model_copy(update={n: v for n, v in shared.items() if getattr(one, n) is None})
+            for one in self.components
+        ]
+
+    @model_validator(mode="after")
+    def _check_components(self) -> Resources:
+        if self.components and (faults := component_faults(self)):
+            raise NamedFaults(faults)
+        return self
 
     @property
     def least_time_s(self) -> float | None:
@@ -125,10 +161,20 @@ class Resources(_Section):
     @property
     def most_nodes(self) -> int:
         """How many nodes carry ranks when all is well."""
+        if self.components:
+            return sum(one.nodes for one in self.components)
         if isinstance(self.nodes, NodeRange):
             assert self.nodes.max is not None  # or it would have been refused
             return self.nodes.max
         return self.nodes
+
+    @property
+    def nodes_by_partition(self) -> Mapping[str | None, int]:
+        """How many nodes the job cannot do without, of each partition; None is the default one."""
+        needed: Counter[str | None] = Counter()
+        for component in self.whole_components:
+            needed[component.partition] += component.nodes
+        return needed or {self.partition: self.least_nodes or self.most_nodes + self.spares}
 
     @property
     def least_nodes(self) -> int | None:
@@ -302,8 +348,10 @@ class JobSpec(_Section):
     @model_validator(mode="after")
     def _check_starter(self) -> JobSpec:
         saves_itself = self.resume or self.checkpoint.signal or self.checkpoint.done
-        if not saves_itself and (fault := fault_of_starter(self.command)) is not None:
-            raise NamedFaults([fault])
+        own = [one.command for one in self.resources.components if one.command is not None]
+        faults = [fault for words in (self.command, *own) if (fault := fault_of_starter(words))]
+        if faults and not saves_itself:
+            raise NamedFaults(faults)
         return self
 
     @model_validator(mode="after")
@@ -311,6 +359,8 @@ class JobSpec(_Section):
         if self.after and any(name.lstrip("-") == "dependency" for name in self.sbatch):
             fault = "after: sbatch.dependency is given too; name its jobs here, or leave this out"
             raise NamedFaults([fault])
+        if self.resources.components and (faults := faults_of_components(self)):
+            raise NamedFaults(faults)
         if self.checkpoint.tiers is not None and self.checkpoint.reuse:
             fault = (
                 "checkpoint.reuse: there is checkpoint.tiers too, and arrays cannot be shared "

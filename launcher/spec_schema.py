@@ -31,6 +31,8 @@ def _groups(node: Node, whole: Node) -> Iterator[Node]:
     """The groups of keys that a value may be, or hold under any name."""
     if "$ref" in node:
         yield cast(dict[str, Node], whole["$defs"])[str(node["$ref"]).rpartition("/")[2]]
+    if "$ref" in cast(Node, node.get("items", {})):
+        yield from _groups(cast(Node, node["items"]), whole)
     choices = [node.get("anyOf", []), node.get("oneOf", [])]
     named = cast(Node, node.get("patternProperties", {}))
     for choice in [*(one for some in choices for one in cast(list[Node], some)), *named.values()]:

@@ -33,7 +33,8 @@ def cluster_of(plan: StoredPlan) -> Iterator[Cluster]:
         from .clusters.slurm.warden import wardens
 
         cluster = SlurmCluster(plan.config)
-        if plan.config.program == "script":  # without --no-kill, Slurm ends a job that loses a node
+        # Without --no-kill Slurm itself ends a job that loses a node.
+        if plan.config.program == "script" or plan.config.components:
             yield cluster
             return
         with wardens(cluster):

@@ -122,11 +122,24 @@ class NotifyConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentConfig:
+    """Nodes of one kind in a heterogeneous job; without a ``command`` they run that of the run."""
+
+    name: str
+    nodes: int = 1
+    tasks_per_node: int = 1
+    cpus_per_task: int = 1
+    gpus_per_node: int = 0
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """One run, as its supervisors see it.
 
     ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more. With
-    ``min_nodes`` it may be fewer for a while.
+    ``min_nodes`` it may be fewer for a while. With ``components`` the nodes are theirs, in their
+    order, and carry what they say: the numbers of the run itself have no meaning then.
     ``command`` is run once per task, in ``working_dir``, by the rank agent. A ``script`` is run
     once, on the batch host, with the environment, signals and output files of the job itself.
     ``resume`` is run in its place once it has been started, and has saved where that can be seen.
@@ -149,6 +162,7 @@ class RunConfig:
     tasks_per_node: int = 1
     cpus_per_task: int = 1
     gpus_per_node: int = 0
+    components: tuple[ComponentConfig, ...] = ()
     mpi: str | None = None
     container: ContainerConfig | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -165,13 +179,21 @@ class RunConfig:
         return self.ranks_on(self.nodes)
 
     def ranks_on(self, nodes: int) -> int:
-        """The number of ranks on so many nodes."""
+        """The number of ranks on so many nodes; components are always there as a whole."""
+        if self.components:
+            return sum(one.nodes * one.tasks_per_node for one in self.components)
         return 1 if self.program == "script" else nodes * self.tasks_per_node
 
     def tier_share_bytes(self, nodes: int) -> int:
         """What a rank may have in the tier of its node, and its copy in that of another."""
         copies = 2 if self.checkpoint.partner and nodes > 1 else 1
-        return self.checkpoint.tier_bytes // self.tasks_per_node // copies
+        ranks = max((one.tasks_per_node for one in self.components), default=self.tasks_per_node)
+        return self.checkpoint.tier_bytes // ranks // copies
+
+    @property
+    def uses_gpus(self) -> bool:
+        """Whether GPUs were asked for, on any node."""
+        return any((self.gpus_per_node, *(one.gpus_per_node for one in self.components)))
 
     @property
     def nodes_needed(self) -> int:
@@ -205,6 +227,7 @@ class RunConfig:
             command = values.pop("command")
             values["notify"] = _notify(values.get("notify"))
             values["container"] = _container(values.get("container"))
+            values["components"] = tuple(map(_component, _list(values.get("components", []))))
             return cls(
                 run_dir=Path(str(values.pop("run_dir"))),
                 working_dir=Path(str(values.pop("working_dir"))),
@@ -246,10 +269,20 @@ def _container(values: object) -> ContainerConfig | None:
     return ContainerConfig(mounts=mounts, **found)  # type: ignore[arg-type]
 
 
+def _component(values: object) -> ComponentConfig:
+    found = dict(_mapping(values))
+    command = _texts(found.pop("command"))
+    return ComponentConfig(command=command, **found)  # type: ignore[arg-type]
+
+
 def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(text) for text in _list(value))
+
+
+def _list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r} is not a list")
-    return tuple(str(text) for text in value)
+    return value
 
 
 def _mapping(value: object) -> Mapping[str, object]:

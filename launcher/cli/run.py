@@ -91,6 +91,12 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
     Raises:
         UsageError: it is not.
     """
+    if held is not None and config.components:
+        raise UsageError(
+            f"resources.components: the allocation {held.job_id} is used as one of nodes of one "
+            "kind; `relight submit` gets a heterogeneous job of its own, and `relight run` outside "
+            "of an allocation runs all components on this machine"
+        )
     if held is not None and len(held.nodes) < config.nodes_needed:
         raise UsageError(
             f"the allocation {held.job_id} has {counted(len(held.nodes), 'node')}, and the job "

@@ -65,6 +65,13 @@ def read_wishes(
     return frozenset(avoided)
 
 
+def tasks_on_each(request: StepRequest) -> list[int]:
+    """How many tasks each node of a step carries."""
+    if not request.components:
+        return [request.tasks_per_node] * len(request.nodes)
+    return [one.tasks_per_node for one in request.components for _ in range(one.nodes)]
+
+
 def told_path(folder: RunFolder) -> Path:
     """Where the front says why the run shall stop and wait for a person; absent else."""
     return folder.root / "TOLD_TO_WAIT"
@@ -115,7 +122,7 @@ class LocalCluster:
             "-m",
             "relight.launcher.clusters.local_step",
             f"--nodes={','.join(request.nodes)}",
-            f"--tasks-per-node={request.tasks_per_node}",
+            f"--tasks-per-node={','.join(map(str, tasks_on_each(request)))}",
             *output,
             "--",
             *request.argv,

@@ -49,13 +49,14 @@ class Task:
         }
 
 
-def tasks_of(nodes: Sequence[str], tasks_per_node: int) -> list[Task]:
+def tasks_of(nodes: Sequence[str], tasks_per_node: Sequence[int]) -> list[Task]:
     """The step's tasks, numbered node by node."""
-    return [
-        Task(index * tasks_per_node + local, node, local)
-        for index, node in enumerate(nodes)
-        for local in range(tasks_per_node)
+    places = [
+        (node, local)
+        for node, tasks in zip(nodes, tasks_per_node, strict=True)
+        for local in range(tasks)
     ]
+    return [Task(number, node, local) for number, (node, local) in enumerate(places)]
 
 
 def run_step(tasks: Sequence[Task], argv: Sequence[str], output: IO[bytes] | int) -> int:
@@ -119,11 +120,13 @@ def main() -> int:
     """The command line that ``LocalCluster.step_command`` builds."""
     parser = argparse.ArgumentParser(prog="local_step")
     parser.add_argument("--nodes", required=True)
-    parser.add_argument("--tasks-per-node", type=int, required=True)
+    parser.add_argument("--tasks-per-node", required=True)  # of each node, by commas
     parser.add_argument("--output", type=Path)
     parser.add_argument("argv", nargs="+")
     options = parser.parse_args()
-    tasks = tasks_of(options.nodes.split(","), options.tasks_per_node)
+    tasks = tasks_of(
+        options.nodes.split(","), [int(number) for number in options.tasks_per_node.split(",")]
+    )
     if options.output is None:
         return run_step(tasks, options.argv, subprocess.DEVNULL)
     with options.output.open("ab") as output:

@@ -21,6 +21,7 @@ class Policy:
     ``others_save_s``: likewise to end, when they save by themselves and the first one has.
     ``outage_s``: how long nodes are kept while the place of the checkpoints does not answer.
 
+    ``ranks``: on all nodes together, where these do not carry equally many.
     ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
     the fault of any of them, and once the job has to stop, no exit code means that it has done all.
     ``saves_itself`` says the latter of ranks that save by their own means, at the end of the job.
@@ -29,6 +30,7 @@ class Policy:
     nodes: int
     tasks_per_node: int
     min_nodes: int | None = None
+    ranks: int | None = None
     script: bool = False
     saves_itself: bool = False
     preflight: bool = True
@@ -57,6 +59,8 @@ class Policy:
 
     def ranks_on(self, nodes: int) -> int:
         """The number of ranks on so many nodes."""
+        if self.ranks is not None:
+            return self.ranks
         return 1 if self.script else nodes * self.tasks_per_node
 
     def backoff_s(self, failures: int) -> float:

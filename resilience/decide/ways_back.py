@@ -64,7 +64,8 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
     if len(state.healthy) < policy.least_nodes:
         lacking = f"healthy nodes: {len(state.healthy)}, needed: {policy.least_nodes}"
         return move(state, policy, now, f"{lacking}; {_reasons(state)}")
-    active = state.healthy[: policy.nodes]
+    chosen = set(state.healthy[: policy.nodes])
+    active = tuple(node for node in state.nodes if node in chosen)  # ranks follow the allocation
     if len(active) < policy.nodes:
         reason = f"{reason}; on {len(active)} of {policy.nodes} nodes, no other is there"
     for one in state.last_choice:

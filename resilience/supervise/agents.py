@@ -185,6 +185,7 @@ class Agents:
             env=env,
             mpi=self._config.mpi,
             options=container.step_options(self._config),
+            components=self._config.components,
             output=self._step_log,
         )
         command = await asyncio.to_thread(self._cluster.step_command, request)

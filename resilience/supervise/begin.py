@@ -32,6 +32,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
         nodes=config.nodes,
         min_nodes=config.min_nodes,
         tasks_per_node=config.tasks_per_node,
+        ranks=config.world_size if config.components else None,
         script=config.program == "script",
         saves_itself=bool(config.checkpoint.signal or config.resume),
         preflight=config.health.preflight,

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from relight.errors import RelightError
 
+from ..config import ComponentConfig
 from ..decide.causes import RestartWay, StopCause
 
 __all__ = [
@@ -49,6 +50,7 @@ class Allocation:
     batch_node: str
     supervisor_host: str  # the name under which agents reach the supervisor
     resumed: bool = False  # a person has started the run again
+    components: tuple[tuple[str, ...], ...] = ()  # of a heterogeneous job: the nodes of each
 
     @property
     def attempt(self) -> str:
@@ -71,7 +73,10 @@ class StopNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRequest:
-    """One process per task on each of ``nodes``, started by one command of this machine."""
+    """One process per task on each of ``nodes``, started by one command of this machine.
+
+    With ``components`` the nodes are theirs, in their order, and carry the tasks that they say.
+    """
 
     name: str
     nodes: tuple[str, ...]
@@ -80,6 +85,7 @@ class StepRequest:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     mpi: str | None = None
+    components: tuple[ComponentConfig, ...] = ()
     options: tuple[str, ...] = ()  # more of srun's; no other cluster knows them
     output: Path | None = None  # what the step's own processes print; None: thrown away
 

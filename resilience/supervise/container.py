@@ -19,7 +19,7 @@ def program_of(config: RunConfig, argv: Sequence[str]) -> Argv:
     container = config.container
     if container is None or container.runtime != "apptainer":
         return tuple(argv)
-    gpus = ("--nv",) if config.gpus_per_node else ()
+    gpus = ("--nv",) if config.uses_gpus else ()
     binds = [f"--bind={mount}" for mount in _mounts(config)]
     where = (*gpus, *binds, f"--pwd={config.working_dir}", container.image)
     return ("apptainer", "exec", *where, *argv)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..config import RestartConfig
+from ..config import RunConfig
 from ..decide.events import (
     Event,
     LossNotFinite,
@@ -27,14 +27,15 @@ class Lookout:
     """Reports RanksHung, RanksStraggled and LossNotFinite by ``emit``."""
 
     def __init__(
-        self, config: RestartConfig, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]
+        self, config: RunConfig, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]
     ) -> None:
         self._pace = pace
         self._ranks = ranks
         self._emit = emit
         self._stragglers = Stragglers()
         self._not_finite = NotFinite()
-        self._quiet = Quiet(config)
+        self._quiet = Quiet(config.restart)
+        self._alike = not config.components  # ranks of one kind, which take equally long
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ class Lookout:
         now = time.monotonic()
         match event:
             case RanksStarted():
-                self._stragglers.begin(now, event.world_size)
+                self._stragglers.begin(now, event.world_size if self._alike else 0)
                 self._not_finite.begin(event.restored_step or 0)
                 self._quiet.begin(event.world_size)
             case RankExited():

@@ -77,9 +77,19 @@ async def _judged(
         reports |= {node: report for node, report in second.items() if report is not None}
     # Pretend nodes are one machine, which is no slower than itself.
     one_machine = len(nodes) > 1 and len({*map(cluster.node_address, nodes)}) == 1
-    compared = reports if one_machine else compare(reports)
+    compared = reports if one_machine else _beside_their_like(allocation, reports)
     await asyncio.to_thread(record_releases, config.run_id, compared)
     return judge(compared, config.health.on_unknown)
+
+
+def _beside_their_like(
+    allocation: Allocation, reports: Mapping[str, NodeReport | None]
+) -> dict[str, NodeReport | None]:
+    """Compared with each other: the nodes of another component are other machines."""
+    compared: dict[str, NodeReport | None] = {}
+    for nodes in allocation.components or (tuple(reports),):
+        compared |= compare({node: reports[node] for node in nodes if node in reports})
+    return compared
 
 
 async def put_to_work(
@@ -88,7 +98,8 @@ async def put_to_work(
     """All checks and active tests on suspects; a node that cannot be tested has not failed."""
     out_dir = RunFolder(config.run_dir).attempt(allocation.attempt) / "tests"
     try:
-        reports = compare(await _examine(config, cluster, nodes, nodes, out_dir, nodes))
+        found = await _examine(config, cluster, nodes, nodes, out_dir, nodes)
+        reports = _beside_their_like(allocation, found)
     except OSError as error:
         _log.warning("%s: not put to work: %s", ", ".join(nodes), error)
         return NodesProbed(answered=nodes, silent={})

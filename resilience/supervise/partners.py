@@ -21,6 +21,7 @@ from ..config import RunConfig
 from ..decide.events import Event
 from ..decide.storage_events import TierFailed
 from ..messages import Message, number, text
+from ..place import place_of
 from .channel import AgentLine
 
 BRING_LIMIT_S: Final = 60.0  # the directory has the same bytes, if more slowly
@@ -220,7 +221,7 @@ class Partners:
         return tier_folder(Path(tier), self._config.run_id, node)
 
     def _node_of(self, rank: int) -> str:
-        return self._nodes[rank // self._config.tasks_per_node]
+        return self._nodes[place_of(self._config, rank).node]
 
 
 def _shard(manifest: Manifest, rank: int) -> Shard:

@@ -21,7 +21,7 @@ from ..decide.events import (
 )
 from ..messages import Message, number
 from ..run_folder import RunFolder
-from . import container, script
+from . import script
 from .agents import Agents
 from .channel import AgentLine
 from .cluster import Allocation, Cluster
@@ -148,24 +148,10 @@ class Ranks:
             attempt, generation = rendezvous.attempt, rendezvous.generation
             self.tell(script.start_order(self._config, argv, attempt, generation))
             return
-        restart = self._config.restart
-        warm = restart.warm and self._config.mpi is None and self._config.container is None
         for task, line in sorted(self._agents.lines.items()):
             log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, task)
             self._alive[task] = line.node
-            line.send(
-                {
-                    "type": "start",
-                    "generation": rendezvous.generation,
-                    "argv": list(container.program_of(self._config, argv)),
-                    "cwd": str(self._config.working_dir),
-                    "env": rendezvous.environment(self._config, task),
-                    "secret_files": dict(self._config.secret_files),
-                    "log": str(log),
-                    "watched": restart.silence_s is not None or restart.idle_s is not None,
-                    "warm": warm,
-                }
-            )
+            line.send(rendezvous.start_order(self._config, task, argv, log))
 
     # Stop
 

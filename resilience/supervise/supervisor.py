@@ -121,7 +121,7 @@ class Supervisor:
             config.checkpoint.directory, self._emit, lambda: self._ranks.generation
         )
         self._pace = Pace(config.restart)
-        self._lookout = Lookout(config.restart, self._pace, self._ranks, self._emit)
+        self._lookout = Lookout(config, self._pace, self._ranks, self._emit)
         self._words = Words(
             self._ranks,
             self._saves,

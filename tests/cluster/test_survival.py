@@ -98,6 +98,23 @@ def test_power_loss_of_the_batch_host(
         site.node("start", victim)
 
 
+def test_power_loss_of_a_host_of_the_second_component(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
+    kinds = [{"name": "head", "tasks_per_node": 1}, {"name": "rest", "tasks_per_node": 3}]
+    resources = {"memory": "1GB", "time": "0:20:00", "components": kinds}
+    run = Run.submit(site, {**heat(), "resources": resources})
+    run.wait_for_checkpoint(20)
+    head, victim = run.nodes()
+    assert head == run.batch_node()
+    site.node("kill", victim)
+    try:
+        assert_survived(run, digest)
+        assert victim not in run.nodes()
+        assert len(run.data_of("AttemptStarted")) == 2, "all components come back together"
+    finally:
+        site.node("start", victim)
+
+
 def test_a_spare_has_nothing_in_its_tier_and_takes_the_place_of_a_lost_host(
     site: Site, undisturbed: Undisturbed
 ) -> None:

@@ -24,7 +24,7 @@ def start(tmp_path: Path, *argv: str, nodes: str = "node0,node2") -> subprocess.
             "-m",
             "relight.launcher.clusters.local_step",
             f"--nodes={nodes}",
-            "--tasks-per-node=2",
+            f"--tasks-per-node={','.join('2' for _ in nodes.split(','))}",
             f"--output={tmp_path / 'out'}",
             "--",
             *argv,

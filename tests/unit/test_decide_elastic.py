@@ -76,6 +76,21 @@ def test_a_lost_node_is_done_without_in_the_same_allocation() -> None:
     assert end.outcome is Outcome.COMPLETED, "two ranks are all of this generation"
 
 
+def test_nodes_may_carry_unequal_numbers_of_ranks() -> None:
+    policy = Policy(nodes=2, tasks_per_node=1, ranks=3, preflight=False)
+    state = State()
+    events: list[Event] = [
+        begin("n1", "n2"),
+        RanksStarted(generation=1, nodes=("n1", "n2"), world_size=3),
+        *(RankExited(generation=1, rank=rank, node="n2", code=0) for rank in range(3)),
+    ]
+    actions: tuple[Action, ...] = ()
+    for event in events:
+        assert not any(isinstance(action, Finish) for action in actions)
+        state, actions = step(state, event, policy, 0.0)
+    assert isinstance(actions[-1], Finish)
+
+
 def test_a_spare_is_better_than_a_smaller_world() -> None:
     story = [begin("n1", "n2", "n3", "n4"), FINE, *lose("n2", "n1", "n2", "n3")]
     _, actions = tell(story)

@@ -10,7 +10,7 @@ import pytest
 
 from relight.launcher.clusters.slurm.parse import parse_partitions
 from relight.launcher.former_runs import FormerRuns, former_runs
-from relight.launcher.site import preemption_warning, site_of, size_warning
+from relight.launcher.site import preemption_warning, site_of, size_warnings
 from relight.launcher.spec import NodeRange, Resources
 from relight.resilience.run_folder import RunFolder
 from relight.storage.checkpointer import save_shard
@@ -50,9 +50,9 @@ def test_a_long_notice_is_no_news_unless_a_save_took_longer() -> None:
 
 
 def test_a_job_that_its_partition_is_too_small_for() -> None:
-    assert size_warning(SITE, Resources(nodes=2, spares=1)) is None
-    assert size_warning(SITE, Resources(nodes=NodeRange(min=3, max=99))) is None
-    warning = size_warning(SITE, Resources(nodes=99, spares=1))
+    assert size_warnings(SITE, Resources(nodes=2, spares=1)) == []
+    assert size_warnings(SITE, Resources(nodes=NodeRange(min=3, max=99))) == []
+    (warning,) = size_warnings(SITE, Resources(nodes=99, spares=1))
     assert warning is not None
     assert "needs 100 nodes, 1 of them spare, and partition low has 3 in all" in warning
 

@@ -81,7 +81,7 @@ env: {HF_TOKEN: x}
         ("command: x\nresources: {nodes: !!float abc}", 2, "'abc' is no number"),
         (f"command: x\nresources: {{nodes: {'9' * 5000}}}", 2, "is no number"),
         ("command: x\nresources: {nodes: 9999999999}", 2, "1000000"),
-        ("command: x\nresources: [{nodes: 1}, {nodes: 2}]", 2, "`#SBATCH hetjob` lines"),
+        ("command: x\nresources: [{nodes: 1}, {nodes: 2}]", 2, "below `components:`"),
         ("command: ''", 1, "the command is empty"),
         ("command: python 'x", 1, "No closing quotation"),
         ("command: cd x && python y", 1, "not run by a shell"),

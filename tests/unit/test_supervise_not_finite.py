@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import cast
 
-from relight.resilience.config import RestartConfig
+from relight.resilience.config import RunConfig
 from relight.resilience.decide.events import Event, LossNotFinite, RanksStarted
 from relight.resilience.decide.state import Phase, State
 from relight.resilience.supervise.lookout import Lookout
@@ -56,10 +56,11 @@ class Places:
     places: dict[int, str] = {0: "n1"}  # noqa: RUF012
 
 
-def test_what_ranks_say_before_the_first_tick_of_their_generation_counts() -> None:
+def test_what_ranks_say_before_the_first_tick_of_their_generation_counts(
+    run_config: RunConfig,
+) -> None:
     told: list[Event] = []
-    config = RestartConfig()
-    lookout = Lookout(config, Pace(config), cast("Ranks", Places()), told.append)
+    lookout = Lookout(run_config, Pace(run_config.restart), cast("Ranks", Places()), told.append)
     for generation in (1, 2):
         lookout.on_event(
             RanksStarted(generation=generation, nodes=("n1",), world_size=1, restored_step=20)

@@ -7,8 +7,8 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,8 @@ from relight.resilience.supervise.cluster import (
 
 from . import commands
 from .client import SlurmClient, SlurmMissing, SlurmRefused
+from .components import held_components
+from .components import step as components_step
 from .dependents import move_dependents
 from .hostlist import expand_nodes
 from .orphan import mark_path, read_mark
@@ -83,8 +85,8 @@ class SlurmCluster:
 
     def step_command(self, request: StepRequest) -> Command:
         env = {**self._env_for_steps(), **request.env}
-        if "SLURM_HET_SIZE" in self.env:  # the nodes that we know are those of the first component
-            request = replace(request, options=(*request.options, "--het-group=0"))
+        if components := held_components(self.env):
+            return Command(components_step(request, components), env)
         allocated = self.allocation().nodes
         in_order = tuple(node for node in allocated if node in request.nodes)
         if in_order == request.nodes:
@@ -130,7 +132,7 @@ class SlurmCluster:
         allocation = self.allocation()
         job = self._job(allocation)
         ours = job.state is JobState.RUNNING and job.restarts == allocation.restart_count
-        return frozenset(allocation.nodes) - set(job.nodes) if ours and job.nodes else frozenset()
+        return frozenset(allocation.nodes) - {*job.all_nodes} if ours and job.nodes else frozenset()
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         if self._restart is not None:  # more nodes had to be left since
@@ -179,6 +181,7 @@ class SlurmCluster:
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
             nodes_needed=self._nodes_needed(allocation),
+            of_components=tuple(map(len, allocation.components)),
             held=RunFolder(self.config.run_dir).held.exists(),
             keep_id=self.config.program == "script",
         )
@@ -242,7 +245,8 @@ class SlurmCluster:
 
 def _allocation(env: Mapping[str, str]) -> Allocation:
     try:
-        nodes = expand_nodes(env["SLURM_JOB_NODELIST"])
+        components = held_components(env)
+        nodes = tuple(chain(*components)) or expand_nodes(env["SLURM_JOB_NODELIST"])
         job_id = env["SLURM_JOB_ID"]
         if "SLURM_ARRAY_TASK_ID" in env:  # the id of an array's last task names all of them
             job_id = f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
@@ -254,6 +258,7 @@ def _allocation(env: Mapping[str, str]) -> Allocation:
         # Unset on the first run, up to and including 25.11.
         restart_count=int(env.get("SLURM_RESTART_COUNT") or 0),
         nodes=nodes,
+        components=components,
         batch_node=batch_node,
         supervisor_host=reachable_name(batch_node, otherwise=socket.gethostname()),
     )

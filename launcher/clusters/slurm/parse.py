@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
+from itertools import chain
 from typing import Final
 
 from relight.resilience.supervise.cluster import NodeCondition
@@ -64,6 +65,7 @@ _OTHERS: Final = frozenset(
 )
 _JOB: Final = re.compile(r"^JobId=", re.MULTILINE)
 _LEADER: Final = re.compile(r"^JobId=(\d+) HetJobId=\1 HetJobOffset=0 ")
+_FOLLOWER: Final = re.compile(r"^JobId=(\d+) HetJobId=(?!\1 )\d+ HetJobOffset=")
 _DOWN: Final = frozenset({"down", "fail", "failing", "error"})
 _UP: Final = frozenset(
     {"idle", "alloc", "allocated", "mixed", "completing", "draining", "drained", "reserved"}
@@ -72,7 +74,11 @@ _UP: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """One job, from ``scontrol show job``. Times are Unix seconds, None when Slurm has none."""
+    """One job, from ``scontrol show job``. Times are Unix seconds, None when Slurm has none.
+
+    Of a heterogeneous job the first component stands for it, where the batch script runs;
+    ``others`` are those after it, and times are the first of any component.
+    """
 
     job_id: str
     state: JobState
@@ -88,6 +94,16 @@ class JobFacts:
     excluded: tuple[str, ...]
     required: tuple[str, ...]
     dependency: str = ""
+    others: tuple[JobFacts, ...] = ()
+
+    @property
+    def components(self) -> tuple[JobFacts, ...]:
+        """All of them; of a job of one kind the job."""
+        return (self, *self.others)
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(one.nodes for one in self.components))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +134,28 @@ def parse_job(text: str) -> JobFacts | None:
 
     Only fields whose values Slurm makes are read. JobName and what begins with Command (SubmitLine
     of 25.05 and later, Comment) are user text that may hold spaces and ``=``: they are cut out.
-    Of a heterogeneous job the first component counts: there the batch script runs.
     """
     lines = text.splitlines()
-    text = next((line for line in lines if _LEADER.search(line)), text)
+    leader = next((line for line in lines if _LEADER.search(line)), None)
+    if leader is None:
+        return _parse_one(text)
+    # A line feed in user text makes lines of its own.
+    found = [_parse_one(line) for line in lines if line != leader and _FOLLOWER.search(line)]
+    others = tuple(job for job in found if job is not None)
+    job = _parse_one(leader)
+    if job is None:
+        return None
+    ends = [one.end_time for one in (job, *others) if one.end_time is not None]
+    preempted = [one.preempt_time for one in (job, *others) if one.preempt_time is not None]
+    return replace(
+        job,
+        others=others,
+        end_time=min(ends, default=None),
+        preempt_time=min(preempted, default=None),
+    )
+
+
+def _parse_one(text: str) -> JobFacts | None:
     text = re.sub(r" JobName=.*? UserId=", " UserId=", text, count=1)
     job_id = _field(text, "JobId")
     if job_id is None or (len(_JOB.findall(text)) > 1 and "ArrayJobId=" not in text):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,18 @@ _REQUEUE_SETTLES_S: Final = 20.0
 _AHEAD: Final = frozenset({JobState.PENDING, JobState.CONFIGURING, JobState.RUNNING})
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The nodes that the run wants to leave, and those of them that the job can do without."""
+
+    asked: Sequence[str]
+    avoided: Sequence[str]
+
+    def value(self, job: JobFacts) -> list[str]:
+        """What a job excludes from now on: nodes that are not ours to forget stay excluded."""
+        return [*(node for node in job.excluded if node not in self.asked), *self.avoided]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rearrangement:
     """The ways from one job to the next."""
@@ -36,6 +50,7 @@ class Rearrangement:
     run_id: str
     script: Path
     nodes_needed: int
+    of_components: tuple[int, ...] = ()  # of these, how many each component needs
     held: bool = False  # the next job waits until its user releases it
     after: tuple[str, ...] = ()  # a successor waits for these jobs, too
     keep_id: bool = False  # others know the job by its id, and no script could be sent again
@@ -48,44 +63,44 @@ class Rearrangement:
                 f"job {self.job_id} is {job.state}: what has ended, or was cancelled, is not "
                 "restarted; submit the run again if it should go on"
             )
-        named = sorted(set(exclude) & set(job.required))
+        named = sorted(set(exclude) & _required(job))
         if named:
             raise RestartRefused(
                 f"--nodelist asks for {', '.join(named)}, which must be avoided: the job would "
                 "wait for ever; take them out of sbatch.nodelist"
             )
-        avoided = self._feasible(exclude, job)
+        choice = _Choice(exclude, self._feasible(exclude, job))
         if job.restarts > self.restart_count:
-            return self._after_requeue(avoided)
+            return self._after_requeue(choice)
         if mode == "requeue" or self.keep_id:
-            return self._requeue(avoided)
+            return self._requeue(choice)
         try:
-            return self._successor(avoided, job)
+            return self._successor(choice, job)
         except SlurmRefused as refusal:
             if mode == "successor":
                 raise RestartRefused(f"no successor job: {refusal}") from refusal
             _log.warning("no successor (%s): requeueing this job instead", refusal)
-            return self._requeue(avoided)
+            return self._requeue(choice)
 
     def avoid(self, restart: Restart, exclude: Sequence[str]) -> None:
         """Excludes more nodes from what is arranged already, which stands whether it can or not."""
         try:
             job = self.client.job(self.job_id)
-            avoided = [node for node in self._feasible(exclude, job) if node not in job.required]
+            avoided = [n for n in self._feasible(exclude, job) if n not in _required(job)]
         except RelightError as error:
             _log.error("job %s may start on %s: %s", restart.job_id, ", ".join(exclude), error)
         else:
-            self._exclude_from_restart(restart.job_id, avoided)
+            self._exclude_from_restart(restart.job_id, _Choice(exclude, avoided))
 
-    def _successor(self, exclude: Sequence[str], job: JobFacts) -> Restart:
+    def _successor(self, choice: _Choice, job: JobFacts) -> Restart:
         if job.requeue and not self._is_ours_to_restart():
-            return self._after_requeue(exclude)  # Slurm was faster
+            return self._after_requeue(choice)  # Slurm was faster
         try:
             # An earlier life of the supervisor may have sent one and died before it said so.
             waiting = self._waiting_successor(self.client)
             if waiting is not None:
-                self._exclude_from_restart(waiting, exclude)
-            successor = waiting or self._send(exclude)
+                self._exclude_from_restart(waiting, choice)
+            successor = waiting or self._send(choice.value(job))
         except SlurmRefused:
             if job.requeue:
                 self.client.update(self.job_id, "Requeue", "1")
@@ -120,7 +135,7 @@ class Rearrangement:
         others = (job for job in jobs if job.job_id != self.job_id and job.state in _AHEAD)
         return next((job.job_id for job in others), None)
 
-    def _requeue(self, exclude: Sequence[str]) -> Restart:
+    def _requeue(self, choice: _Choice) -> Restart:
         try:
             self.client.requeue(self.job_id, held=self.held)
         except SlurmRefused as refusal:
@@ -130,21 +145,23 @@ class Rearrangement:
         except ClusterUnavailable:
             if self.client.job(self.job_id).restarts <= self.restart_count:
                 raise
-        return self._after_requeue(exclude)
+        return self._after_requeue(choice)
 
-    def _after_requeue(self, exclude: Sequence[str]) -> Restart:
+    def _after_requeue(self, choice: _Choice) -> Restart:
         """The restart is certain by now: what goes wrong here must not make an error of it."""
-        self._exclude_from_restart(self.job_id, exclude)
+        self._exclude_from_restart(self.job_id, choice)
         return Restart("requeue", self.job_id)
 
-    def _exclude_from_restart(self, job_id: str, exclude: Sequence[str]) -> None:
+    def _exclude_from_restart(self, job_id: str, choice: _Choice) -> None:
         try:
-            self._exclude(job_id, exclude)
+            for number, job in enumerate(self.client.job(job_id).components):
+                one = f"{job_id}+{number}" if self.of_components else job_id
+                self._exclude(one, number, choice.value(job))
         except RelightError as error:
-            _log.error("job %s may start on %s: %s", job_id, ", ".join(exclude), error)
+            _log.error("job %s may start on %s: %s", job_id, ", ".join(choice.avoided), error)
 
-    def _exclude(self, job_id: str, exclude: Sequence[str]) -> None:
-        """Excludes nodes from a waiting job's start, and reads the exclusion back."""
+    def _exclude(self, job_id: str, number: int, exclude: Sequence[str]) -> None:
+        """Excludes nodes from the start of a component, and reads the exclusion back."""
         deadline = time.monotonic() + _REQUEUE_SETTLES_S
         while exclude:
             try:
@@ -152,7 +169,8 @@ class Rearrangement:
                 self.client.update(job_id, "ExcNodeList", ",".join(exclude))
             except SlurmRefused as refusal:
                 _log.warning("excluding %s: %s", exclude, refusal)
-            if set(exclude) <= set(self.client.job(job_id).excluded):
+            waiting = self.client.job(job_id.partition("+")[0])
+            if set(exclude) <= set(waiting.components[number].excluded):
                 break
             if time.monotonic() > deadline:
                 _log.error("job %s may start on %s: Slurm did not exclude them", job_id, exclude)
@@ -168,30 +186,48 @@ class Rearrangement:
         return [node for node in elsewhere if node not in known]
 
     def _feasible(self, exclude: Sequence[str], job: JobFacts) -> list[str]:
-        """The nodes to avoid, without the oldest if too few would be left to start on.
-
-        Nodes that the job excluded before and that are not ours to forget stay excluded.
-        """
-        theirs = [node for node in job.excluded if node not in exclude]
+        """The nodes to avoid, without the oldest if too few would be left to start on."""
+        before = chain.from_iterable(one.excluded for one in job.components)
+        theirs = [node for node in before if node not in exclude]
         avoided = list(dict.fromkeys(exclude))
         if not avoided:
-            return theirs
-        states = self.client.nodes_of_partition(job.partition)
-        for node in self._unknown(avoided, states):
+            return []
+        states = {name: self.client.nodes_of_partition(name) for name in self._needed(job)}
+        for node in self._unknown(avoided, {n: s for of in states.values() for n, s in of.items()}):
             avoided.remove(node)  # one such name, and Slurm refuses all
             _log.warning("%s is not avoided: Slurm knows no node of this name", node)
+        for partition, needed in self._needed(job).items():
+            self._leave_enough(avoided, theirs, states[partition], needed)
+        return avoided
+
+    def _needed(self, job: JobFacts) -> Mapping[str, int]:
+        """How many nodes the next attempt needs, by partition."""
+        if not self.of_components:
+            return {job.partition: self.nodes_needed}
+        needed: Counter[str] = Counter()
+        for component, nodes in zip(job.components, self.of_components, strict=False):
+            needed[component.partition] += nodes
+        return needed
+
+    def _leave_enough(
+        self, avoided: list[str], theirs: Sequence[str], states: Mapping[str, str], needed: int
+    ) -> None:
+        """Takes the oldest out of ``avoided`` while a partition would have too few others."""
         in_service = {node for node, state in states.items() if can_be_allocated(state)}
         may_serve = {node for node, state in states.items() if not state.startswith("drain")}
         # The second time for nodes that are down: the job may have to wait until they are back, and
         # one that excludes them would wait for ever.
         for counted in (in_service, may_serve):
             for node in list(avoided):
-                if len(counted - set(avoided) - set(theirs)) >= self.nodes_needed:
+                if len(counted - set(avoided) - set(theirs)) >= needed:
                     break
                 if node in counted:
                     avoided.remove(node)
                     _log.warning("%s is no longer avoided: too few nodes would be left", node)
-        return [*theirs, *avoided]
+
+
+def _required(job: JobFacts) -> frozenset[str]:
+    return frozenset(chain.from_iterable(one.required for one in job.components))
 
 
 def withdraw(client: SlurmClient, restart: Restart) -> None:

@@ -1,0 +1,92 @@
+"""Components without a cluster, and what Slurm is told of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from stage.local import Run
+
+from relight.launcher.clusters.slurm.client import SlurmClient
+from relight.launcher.clusters.slurm.restart import Rearrangement
+from relight.resilience.supervise.cluster import Restart
+
+DATA = Path(__file__).parents[1] / "data" / "slurm"
+SPEC = """\
+name: pair
+command: [sh, -c, 'echo $RELIGHT_COMPONENT $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE']
+resources:
+  components:
+    - {name: head, command: [sh, -c, 'echo I am $RELIGHT_COMPONENT $RANK of $WORLD_SIZE']}
+    - {name: rest, nodes: 2, tasks_per_node: 2}
+"""
+
+
+def test_all_components_on_one_machine(tmp_path: Path) -> None:
+    path = tmp_path / "pair.yaml"
+    path.write_text(SPEC)
+    run = Run(tmp_path / "home", str(path))
+    code, records = run.end()
+    assert code == 0, records
+    logs = [*run.folder.glob("attempts/*/logs/1/*.log")]
+    assert sorted(log.read_text().strip() for log in logs) == [
+        "I am head 0 of 5",
+        *("rest 1 of 5, 0 of 2", "rest 2 of 5, 1 of 2"),
+        *("rest 3 of 5, 0 of 2", "rest 4 of 5, 1 of 2"),
+    ]
+
+
+def rearrangement(keep_id: bool) -> Rearrangement:
+    return Rearrangement(
+        client=SlurmClient(pauses_s=()),
+        job_id="5",
+        restart_count=0,
+        run_id="pair-1",
+        script=Path("job.sh"),
+        nodes_needed=3,
+        of_components=(1, 2),
+        keep_id=keep_id,
+    )
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The second component has its own list of nodes to leave out."""
+    monkeypatch.setenv("FAKE_SLURM", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{DATA / 'fake' / 'bin'}:{os.environ['PATH']}")
+    recorded = (DATA / "22.05" / "scontrol-show-job-heterogeneous.txt").read_text()
+    first, second = recorded.splitlines()
+    second = second.replace("ExcNodeList=(null)", "ExcNodeList=n[3,6]")
+    (tmp_path / "scontrol.out").write_text(
+        f"{first.replace('ExcNodeList=(null)', 'ExcNodeList=n3')}\n{second}\n"
+    )
+    (tmp_path / "sinfo.out").write_text("".join(f"n{number}|idle\n" for number in range(1, 9)))
+    (tmp_path / "sbatch.out").write_text("9\n")
+    return tmp_path
+
+
+def calls(fake: Path) -> list[str]:
+    return (fake / "calls").read_text().replace("\t", " ").splitlines()
+
+
+def test_a_requeued_job_leaves_a_node_out_of_each_component(fake: Path) -> None:
+    assert rearrangement(keep_id=True).arrange(["n3"], "auto") == Restart("requeue", "5")
+    orders = [call for call in calls(fake) if "--oneliner" not in call and "sinfo" not in call]
+    assert orders == [
+        "scontrol requeue 5",
+        "scontrol update JobId=5+0 ExcNodeList=n3",
+        "scontrol update JobId=5+1 ExcNodeList=n6,n3",
+    ]
+
+
+def test_a_successor_leaves_it_out_of_all(fake: Path) -> None:
+    (fake / "squeue.out").write_text("")
+    assert rearrangement(keep_id=False).arrange(["n3"], "successor") == Restart("successor", "9")
+    assert "sbatch --parsable --dependency=afterany:5 --exclude=n3 job.sh" in calls(fake)
+
+
+def test_as_many_nodes_stay_as_all_components_of_a_partition_need(fake: Path) -> None:
+    (fake / "sinfo.out").write_text("n1|idle\nn2|idle\nn3|idle\n")
+    rearrangement(keep_id=False).arrange(["n3"], "successor")
+    assert "sbatch --parsable --dependency=afterany:5 job.sh" in calls(fake)
