@@ -1,7 +1,9 @@
 """Copies one rank's shard from its node's tier to the checkpoint directory, and says how it went.
 
 The receipt follows once the copy is durable and every byte of it is right. The process ends with
-the agent that has started it: what is half copied has no receipt, and is nothing.
+the agent that has started it: what is half copied has no receipt, and is nothing. Nor has it the
+name of a shard: a node that was only held for lost may still be copying what its partner has copied
+for it, and must not touch what is committed.
 
 python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK [compress]
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import sys
 import time
 from contextlib import suppress
@@ -41,12 +44,14 @@ def drain(tier: Path, directory: Path, receipt: Receipt, *, compress: bool = Fal
     """
     started_s = time.monotonic()
     step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
-    copy = shard_path(directory, step, writer, rank)
+    shard = shard_path(directory, step, writer, rank)
+    copy = shard.with_name(f".{shard.name}.{secrets.token_hex(8)}")
     try:
         make_dirs(copy.parent)
         stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
         copied = _copy(shard_path(tier, step, writer, rank), receipt, copy, compress=compress)
         require_whole(copy, copied)
+        _give_its_name(copy, shard, copied)
         fsync_dir(copy.parent)
         seconds = receipt.seconds + time.monotonic() - started_s
         durable = replace(copied, seconds=seconds)
@@ -63,7 +68,6 @@ def _copy(source: Path, receipt: Receipt, target: Path, *, compress: bool) -> Re
     if compress:
         from .compress import compressed  # with numpy and h5py, which bytes alone do not need
 
-        target.unlink(missing_ok=True)  # of a drain that was killed
         if (made := compressed(source, receipt, target)) is not None:
             return made
     _copy_bytes(source, target)
@@ -76,6 +80,16 @@ def _copy_bytes(source: Path, target: Path) -> None:
         while sent := os.sendfile(written.fileno(), read.fileno(), at, _CHUNK_BYTES):
             at += sent
         os.fsync(written.fileno())
+
+
+def _give_its_name(copy: Path, shard: Path, receipt: Receipt) -> None:
+    """Raises OSError; CheckpointDamaged when there is a shard already, and it is another one."""
+    try:
+        shard.hardlink_to(copy)
+    except FileExistsError:  # another node was faster
+        require_whole(shard, receipt)
+    for left in shard.parent.glob(f".{shard.name}.*"):  # ours, and that of a node that was lost
+        left.unlink(missing_ok=True)
 
 
 def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:

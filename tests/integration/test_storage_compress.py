@@ -166,11 +166,13 @@ def test_a_rank_on_the_node_reads_its_tier(run: Run) -> None:
         load_shard(run.directory, manifest, 0, tier=run.tier)
 
 
-def test_what_a_killed_drain_has_left_is_replaced(run: Run) -> None:
+def test_what_a_killed_drain_has_left_is_cleared_away(run: Run) -> None:
     run.shard(1).parent.mkdir(parents=True)
-    run.shard(1).write_bytes(b"half a shard")
+    left = run.shard(1).with_name(f".{run.shard(1).name}.1234")
+    left.write_bytes(b"half a shard")
     run.commit(1)
     assert run.restored() == 1
+    assert not left.exists()
 
 
 def test_a_full_disk_leaves_nothing_behind(small_disk: Path, tmp_path: Path) -> None:

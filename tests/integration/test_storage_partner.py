@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import threading
@@ -9,12 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
 from relight.errors import RelightError
 from relight.storage.checkpointer import load_shard, save_shard
+from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit, commit_complete
 from relight.storage.depot import listening_socket, take
 from relight.storage.drain import drain
@@ -200,3 +203,30 @@ def test_a_copy_of_a_superseded_attempt_never_wins(nodes: Nodes) -> None:
     for tier in (None, nodes.partner):
         loaded = load_shard(nodes.directory, manifest, 0, tier=tier)["w"]
         assert np.array_equal(np.asarray(loaded), VALUES)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_node_that_was_only_cut_off_does_not_touch_what_its_partner_saved(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    """It begins to copy to the directory when the checkpoint is committed already."""
+    receipt = nodes.save(1)
+    nodes.copy(1)
+
+    def held_up(*_: object) -> None:
+        monkeypatch.undo()
+        durable = drain(nodes.partner, nodes.directory, receipt)
+        commit(nodes.directory, 1, ONE, nodes.epoch, [durable], {})
+        if is_killed:
+            monkeypatch.setattr(os, "sendfile", killed)
+
+    def killed(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("relight.storage.drain.stripe", held_up)
+    with suppress(KeyboardInterrupt):
+        assert drain(nodes.own, nodes.directory, receipt).digest == receipt.digest
+    newest = newest_valid(nodes.directory)
+    assert newest is not None
+    loaded = load_shard(nodes.directory, newest, 0)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 1)
