@@ -48,13 +48,15 @@ def _preflight_finished(data: Data) -> str:
     bad, fault = _items(data.get("bad")), data.get("job_fault") or data.get("outage")
     alike = "it is not the nodes" in _warnings(data)
     good = "no node is left out" if alike else "all nodes are fit"
-    text = fault or (f"not fit: {bad}" if bad else good)
-    return f"preflight: {text}{_warnings(data)}"
+    silent = _names(data.get("silent"))
+    found = [f"not fit: {bad}"] if bad else []
+    found += [f"no answer: {silent}"] if silent else []
+    return f"preflight: {fault or '; '.join(found) or good}{_warnings(data)}"
 
 
 def _nodes_examined(data: Data) -> str:
     bad = _items(data.get("bad"))
-    text = f"not fit: {bad}" if bad else "all nodes are fit"
+    text = f"not fit: {bad}" if bad else "the light checks find no fault"
     return f"after the run: {text}{_warnings(data)}"
 
 
@@ -233,7 +235,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "AwaitStorage": lambda d: f"waiting for the checkpoint directory: {d.get('reason')}",
     "StorageAnswered": lambda d: "the checkpoint directory works",
     "StorageSilent": lambda d: f"the checkpoint directory does not work: {d.get('detail')}",
-    "ExcludeNode": lambda d: f"{d.get('node')} is avoided from now on: {d.get('reason')}",
+    "ExcludeNode": lambda d: f"{d.get('node')} is left out: {d.get('reason')}",
     "RequestAllocation": lambda d: f"asking for new nodes: {d.get('reason')}",
     "Notified": _notified,
     "Finish": _finish,

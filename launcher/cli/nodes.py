@@ -46,7 +46,10 @@ def list_nodes(as_json: bool) -> None:
         nodes = [asdict(one) for one in found]
         click.echo(json.dumps({"ledger": str(root), "nodes": nodes}))
         return
-    _print_table(found)
+    if found:
+        _print_table(found)
+    else:
+        click.echo(f"relight: nothing counts against any node, by the ledger {root}", err=True)
     if damaged := files.count(None):
         click.echo(
             f"relight: {counted(damaged, 'file')} in {root} cannot be read as records",

@@ -35,7 +35,7 @@ def check_infiniband(candidate: Candidate) -> Finding:
             active.append(rate)
         elif "LinkUp" in link:
             bad.append(f"{name} has a link and is {state}")
-        flaps = sum(int(_text(port / "counters" / counter) or 0) for counter in FLAP_COUNTERS)
+        flaps = sum(_count(port / "counters" / counter) for counter in FLAP_COUNTERS)
         downs += flaps
         if flaps >= most:
             odd.append(f"{name} went down {counted(flaps, 'time')}, a warning from {most:g} on")
@@ -70,6 +70,12 @@ def _slot(device: Path) -> str:
     """How its adapter sits on the bus; one in a worse slot than on other nodes is slow."""
     width, speed = _text(device / "current_link_width"), _text(device / "current_link_speed")
     return f"{width} PCIe lanes of {speed}" if width else ""
+
+
+def _count(path: Path) -> int:
+    """0 where the port does not count, and says so in words."""
+    text = _text(path)
+    return int(text) if text.isdecimal() else 0
 
 
 def _text(path: Path) -> str:

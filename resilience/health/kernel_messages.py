@@ -21,17 +21,18 @@ from .result import Outcome
 HOURS = Limit("kernel_messages", "hours", 24, "hours")
 _HOUR_S: Final = 3600.0
 _BAD: Final = re.compile(
-    r"\[Hardware Error\]:(?!.*(?:non-?fatal|Uncorrected: false)).*(?:Uncorrected|fatal)"
+    r"\[Hardware Error\]:(?!.*(?:non-?fatal|not fatal|Uncorrected: false)).*(?:Uncorrected|fatal)"
     r"|^mce: Uncorrected hardware memory error"
     r"|^EDAC \S+: (?:\d+ )?UE\b"
     r"|(?:AER:|PCIe Bus Error:).*\bUncorrect(?:ed|able) \(Fatal\)"
-    r"|Remounting filesystem read-only"
+    r"|^(?!.*\(loop\d+\)).*Remounting filesystem read-only"
     r"|^BTRFS\b.* forced readonly"
     r"|^XFS \(\S+\): (?!User).*Shutting down filesystem",
     re.IGNORECASE,
 )
 _ODD: Final = re.compile(
-    r"\[Hardware Error\]|blocked for more than \d+ seconds|soft lockup|I/O error, dev"
+    r"\[Hardware Error\]|blocked for more than \d+ seconds|soft lockup|I/O error,? (?:on )?dev"
+    r"|critical medium error|^nvme \S+ I/O .*timeout|Remounting filesystem read-only"
     r"|(?:AER:|PCIe Bus Error:).*Uncorrect(?:ed|able)"
     r"|was evicted by|Connection to \S+ \(at .*\) was lost|Lost carrier|limited by .* PCIe",
     re.IGNORECASE,

@@ -16,11 +16,17 @@ def check_memory_errors(candidate: Candidate) -> Finding:
     if not controllers:
         return not_judged("this machine counts no memory errors (EDAC)")
     most, most_corrected = candidate.limit(UNCORRECTED), candidate.limit(CORRECTED)
-    uncorrected, corrected = (
-        sum(int((controller / name).read_text()) for controller in controllers)
+    said = {
+        name: [(controller / name).read_text().strip() for controller in controllers]
         for name in ("ue_count", "ce_count")
+    }
+    uncorrected, corrected = (
+        sum(int(count) for count in counts if count.isdecimal()) for counts in said.values()
     )
+    silent = [count for counts in said.values() for count in counts if not count.isdecimal()]
     outcome = Outcome.PASS
+    if silent and uncorrected <= most:
+        return Finding(Outcome.UNKNOWN, f"a memory controller counts {silent[0]!r:.100} errors")
     if uncorrected > most:
         outcome = Outcome.FAIL_NODE
     elif corrected > most_corrected:

@@ -20,7 +20,8 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")  # white space, and the backslash 
 
 def check_mounts(candidate: Candidate) -> Finding:
     """Look each up in the kernel's list, and ask it for its size: a dead server is silent."""
-    wanted = tuple(map(os.path.normpath, candidate.config.health.mounts))
+    # Two slashes at the beginning are one, which normpath does not say.
+    wanted = tuple(f"/{os.path.normpath(p).lstrip('/')}" for p in candidate.config.health.mounts)
     if not wanted:
         return not_judged("health.mounts names none")
     mounted = mount_points(candidate.root)
@@ -70,13 +71,14 @@ def _character(escaped: re.Match[str]) -> str:
 
 
 def mount_of(root: Path, directory: Path) -> tuple[str, str]:
-    """The mount point and type of the filesystem that holds a directory.
+    """The mount point and type of the filesystem that holds a directory; links are followed.
 
     Raises:
         OSError: there is no list of mounts.
     """
     mounted = mount_points(root)
-    for level in (directory, *directory.parents):
+    there = directory.resolve()
+    for level in (there, *there.parents):
         if str(level) in mounted:
             return str(level), mounted[str(level)]
     return "/", "unknown"

@@ -6,6 +6,7 @@ may be no UTF-8.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,12 +28,7 @@ class Process:
 
 
 def processes(root: Path) -> Iterator[Process]:
-    """All that are there.
-
-    Raises:
-        ValueError, IndexError: the kernel's words are not understood.
-        OSError: there is no list.
-    """
+    """All that are there and can be understood. Raises OSError where there is no list."""
     for entry in (root / "proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -40,14 +36,19 @@ def processes(root: Path) -> Iterator[Process]:
             text = (entry / "stat").read_text(errors="replace")
         except OSError:
             continue  # it has ended
-        # The name stands in parentheses and may hold any character.
-        name = text[text.index("(") + 1 : text.rindex(")")]
-        state, parent, *rest = text[text.rindex(")") + 1 :].split()
-        yield Process(
-            pid=int(entry.name),
-            name=name,
-            state=state,
-            parent=int(parent),
-            cpu_ticks=int(rest[9]) + int(rest[10]),
-            started_s=int(rest[17]) / _TICKS_PER_S,
-        )
+        with contextlib.suppress(ValueError, IndexError):
+            yield _process(int(entry.name), text)
+
+
+def _process(pid: int, text: str) -> Process:
+    # The name stands in parentheses and may hold any character.
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    state, parent, *rest = text[text.rindex(")") + 1 :].split()
+    return Process(
+        pid=pid,
+        name=name,
+        state=state,
+        parent=int(parent),
+        cpu_ticks=int(rest[9]) + int(rest[10]),
+        started_s=int(rest[17]) / _TICKS_PER_S,
+    )

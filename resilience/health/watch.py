@@ -1,9 +1,9 @@
 """The program that looks at one node while ranks run on it, again and again, unnoticed.
 
 ``python -m relight.resilience.health.watch RUN_DIR OUT_DIR EVERY_S``, once on each node; with 0 it
-looks once, when the ranks have ended. It runs at the lowest priority, one check after another.
-Silence is health: the report ``OUT_DIR/<node>.json`` is written when an answer has changed, and
-else the disk hears nothing.
+looks once: when the ranks have ended, or another node has turned bad. It runs at the lowest
+priority, one check after another. Silence is health: the report ``OUT_DIR/<node>.json`` is written
+when an answer has changed, and else the disk hears nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def main(arguments: Sequence[str]) -> str | None:
     try:
         candidate = Candidate(node_name(), read_config(Path(run_dir)), 0.0)
         if float(every) == 0:
-            write_report(Path(out_dir), look(candidate, last=True))
+            again_s = min(AGAIN_S, candidate.config.health.during_s)
+            write_report(Path(out_dir), look(candidate, again_s, at_once=True))
         else:
             watch(candidate, Path(out_dir), float(every))
     except (RelightError, OSError) as error:
@@ -71,13 +72,13 @@ def watch(candidate: Candidate, out_dir: Path, every_s: float) -> None:
         told = signal.sigtimedwait({signal.SIGTERM}, every_s)
 
 
-def look(candidate: Candidate, again_s: float = AGAIN_S, *, last: bool = False) -> NodeReport:
+def look(candidate: Candidate, again_s: float = AGAIN_S, *, at_once: bool = False) -> NodeReport:
     """One look; a fault counts when it is there ``again_s`` later too.
 
-    The ``last`` one disturbs no ranks: all checks are made at once, in ``LAST_LOOK_S`` at most.
+    ``at_once`` all checks are made together, in ``LAST_LOOK_S`` at most.
     """
     started = time.time()
-    ask = _at_once if last else _in_turn
+    ask = _at_once if at_once else _in_turn
     wanted = [check for check in wanted_checks(candidate.config.health) if check.repeated]
     checks = possible(wanted, candidate)
     results = ask(checks, candidate)

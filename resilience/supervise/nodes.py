@@ -108,14 +108,14 @@ async def put_to_work(
     return NodesProbed(answered=answered, silent={}, failed=failed)
 
 
-async def last_look(
+async def look_at_once(
     config: RunConfig, cluster: Cluster, allocation: Allocation, nodes: tuple[str, ...]
 ) -> NodesExamined:
-    """The cheap checks once more, after the ranks have ended."""
+    """The cheap checks now, on all nodes at the same time."""
     out_dir = RunFolder(config.run_dir).watch(allocation.attempt)
     program = ("relight.resilience.health.watch", str(config.run_dir), str(out_dir), "0")
     known = await asyncio.to_thread(stamps, out_dir, nodes)
-    await _step(cluster, "last-look", nodes, program, {}, out_dir, LAST_LOOK_S + _LAUNCH_S)
+    await _step(cluster, "look", nodes, program, {}, out_dir, LAST_LOOK_S + _LAUNCH_S)
     judgement = judge_running(await asyncio.to_thread(read_reports, out_dir, nodes, known))
     return NodesExamined(bad=dict(judgement.bad), warnings=judgement.warnings)
 

@@ -27,7 +27,7 @@ from ..health.trends import Sample, Trend, trends
 from ..run_folder import RunFolder
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
-from .nodes import last_look
+from .nodes import look_at_once
 
 _log: Final = logging.getLogger(__name__)
 POLL_S: Final = 5.0  # for a look at the folder's date
@@ -84,6 +84,7 @@ class Watch:
         self._stamps: dict[str, Stamp] = {}
         self._reports: dict[str, NodeReport | None] = dict.fromkeys(self._nodes)
         self._bad: dict[str, str] = {}
+        self._asked: set[str] = set()  # the bad ones for whose sake all others were asked
         self._accused: dict[str, tuple[int, bool]] = {}
         self._first: dict[str, Sample] = {}
         self._told: dict[str, frozenset[str]] = {}  # which trends of a node the ledger has
@@ -106,7 +107,7 @@ class Watch:
         if not looks_back(order, state, self._every_s, time.monotonic() - self._began):
             return []
         try:
-            seen = await last_look(self._config, self._cluster, self._allocation, state.healthy)
+            seen = await look_at_once(self._config, self._cluster, self._allocation, state.healthy)
         except OSError as error:
             _log.warning("the nodes are not looked at after the run: %s", error)
             return []
@@ -134,6 +135,7 @@ class Watch:
                     continue
                 if reports is not None:
                     self._judge(reports)
+                    await self._ask_the_others()
                 self._accuse()
         finally:
             await self._end_step()
@@ -154,6 +156,8 @@ class Watch:
             argv=(*program, str(self._config.run_dir), str(self._out_dir), f"{self._every_s:g}"),
             env={},
             output=self._out_dir / "step.log",
+            # One that dies on its node would leave that unwatched: all end, and begin anew.
+            options=("--kill-on-bad-exit=1",),
         )
         command = await asyncio.to_thread(self._cluster.step_command, request)
         self._process = await processes.start_tied(command, self._out_dir / "step.log")
@@ -214,6 +218,21 @@ class Watch:
                 note = partial(record_trends, self._config.run_id, of_node, known[node].identity)
                 asyncio.get_running_loop().run_in_executor(None, note, time.time())
         return seen
+
+    async def _ask_the_others(self) -> None:
+        """What one node says first the others may say too, who have not looked since."""
+        fresh = self._bad.keys() - self._asked
+        self._asked = self._bad.keys() | set[str]()
+        if not fresh:
+            return
+        try:
+            await look_at_once(self._config, self._cluster, self._allocation, self._healthy())
+            reports = await asyncio.to_thread(self._new_reports)
+        except OSError as error:
+            _log.warning("the other nodes are not asked: %s", error)
+            return
+        if reports is not None:
+            self._judge(reports)
 
     def _accuse(self) -> None:
         """Name each bad node, and again when another generation runs, or can save by now."""

@@ -110,7 +110,7 @@ def test_the_last_look_asks_all_at_once(
     first = dataclasses.replace(scripted([]), name="first", run=waits)
     second = dataclasses.replace(scripted([]), name="second", run=releases)
     monkeypatch.setattr(watching, "wanted_checks", lambda _health: (first, second))
-    report = look(Candidate("n1", run_config, 0.0), 0.0, last=True)
+    report = look(Candidate("n1", run_config, 0.0), 0.0, at_once=True)
     assert [result.evidence for result in report.results] == ["released", ""]
 
 

@@ -44,13 +44,13 @@ class Quiet:
 
     def __init__(self) -> None:
         self.steps: list[StepRequest] = []
-        self.last_look: Callable[[], None] = lambda: None
+        self.look: Callable[[], None] = lambda: None
 
     def step_command(self, request: StepRequest) -> Command:
         self.steps.append(request)
         once = request.argv[-1] == "0"
         if once:
-            self.last_look()
+            self.look()
         return Command(("true",) if once else ("sleep", "300"), os.environ)
 
 
@@ -129,8 +129,25 @@ def test_a_bad_node_is_named_again_when_it_can_be_saved(watched: Watched) -> Non
         NodeDegraded(node="n2", evidence="infiniband: seen", can_save=False),
         NodeDegraded(node="n2", evidence="infiniband: seen", can_save=True),
     ]
-    (step,) = watched.cluster.steps
+    step, look = watched.cluster.steps
     assert (step.nodes, step.tasks_per_node, step.argv[-1]) == (NODES, 1, "0.05")
+    assert "--kill-on-bad-exit=1" in step.options, "a node whose process dies stays watched"
+    assert (look.nodes, look.argv[-1]) == (NODES, "0")
+
+
+def test_what_one_node_says_first_and_the_others_when_asked_is_not_the_nodes(
+    watched: Watched,
+) -> None:
+    def all_have_it() -> None:
+        for node in NODES:
+            watched.report(node, Answer.FAIL_NODE)
+
+    watched.cluster.look = all_have_it
+    watched.report("n2", Answer.FAIL_NODE)
+    watched.until(lambda: not watched.said, lambda: None)
+    (event,) = watched.said
+    assert isinstance(event, NodesWatched)
+    assert "it is not the nodes" in event.warnings[0]
 
 
 def test_a_report_in_the_same_tick_of_the_disks_clock_is_seen(watched: Watched) -> None:
@@ -176,7 +193,7 @@ def test_the_last_look_is_kept(
             if node != "n4":
                 watched.report(node, Answer.FAIL_NODE if node == "n5" else Answer.PASS)
 
-    watched.cluster.last_look = last_look
+    watched.cluster.look = last_look
     order = Finish(outcome=Outcome.FAILED, exit_code=1, cause="x", reason="x")
     events = asyncio.run(watched.watch.after(order, State(nodes=NODES)))
     assert events == [NodesExamined(bad={"n5": "infiniband: seen"})]

@@ -38,6 +38,7 @@ from relight.resilience.health.ulimits import CHECK as ULIMITS
 from relight.resilience.health.zombies import CHECK as ZOMBIES
 
 PASS, WARN, FAIL_NODE, _, UNKNOWN = Outcome
+PORT = "sys/class/infiniband/mlx5_0/ports/1"
 EDAC = "sys/devices/system/edac/mc/mc0"
 MEMINFO = "MemTotal: 8 kB\nSwapTotal: 4194304 kB\nSwapFree: {} kB\n"
 MOUNTED = "proc/self/mounts"
@@ -57,6 +58,11 @@ GRAVE = (
 )
 LESSER = (
     "{1}[Hardware Error]: event severity: non-fatal",
+    "[Hardware Error]: severity: not fatal",
+    "EXT4-fs (loop3): Remounting filesystem read-only",  # an image of somebody's
+    "blk_update_request: critical medium error, dev sda, sector 7",
+    "Buffer I/O error on dev sda1, logical block 3, async page read",
+    "nvme nvme0: I/O 5 QID 1 timeout, reset controller",
     "{1}[Hardware Error]: Uncorrected (Non-Fatal)",
     "{1}[Hardware Error]:     Uncorrected: false",
     "igb 0000:41:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
@@ -92,6 +98,23 @@ def look(tmp_path: Path, run_config: RunConfig) -> Look:
         (MEMORY_ERRORS, {}, PASS, "not judged"),
         (MEMORY_ERRORS, {f"{EDAC}/ue_count": "0", f"{EDAC}/ce_count": "9"}, PASS, "9 corrected"),
         (MEMORY_ERRORS, {f"{EDAC}/ue_count": "0", f"{EDAC}/ce_count": "1001"}, WARN, "1001"),
+        (
+            MEMORY_ERRORS,
+            {
+                f"{EDAC}/ue_count": "1",
+                f"{EDAC}/ce_count": "0",
+                f"{EDAC[:-1]}1/ue_count": "",
+                f"{EDAC[:-1]}1/ce_count": "0",
+            },
+            FAIL_NODE,
+            "1 uncorrected",
+        ),
+        (
+            INFINIBAND,
+            {**infiniband("2: INIT"), f"{PORT}/counters/link_downed": "N/A (no PMA)\n"},
+            FAIL_NODE,
+            "has a link",
+        ),
         (MEMORY_ERRORS, {f"{EDAC}/ue_count": "1", f"{EDAC}/ce_count": "0"}, FAIL_NODE, "1 unc"),
         (SWAP, {"proc/meminfo": MEMINFO.format(4194304)}, PASS, "0 MiB"),
         (SWAP, {"proc/meminfo": MEMINFO.format(0)}, WARN, "4096 MiB"),
@@ -267,6 +290,7 @@ def test_mounts(look: Look, tmp_path: Path) -> None:
     files = {MOUNTED: f"x {tmp_path} nfs rw 0 0\ny /gone\\040away\\134 nfs rw 0 0\n"}
     assert "names none" in MOUNTS.run(look(files)).evidence
     assert MOUNTS.run(look(files, mounts=(str(tmp_path),))).outcome is PASS
+    assert MOUNTS.run(look(files, mounts=(f"/{tmp_path}/",))).outcome is PASS
     missing = MOUNTS.run(look(files, mounts=(str(tmp_path), "/scratch")))
     assert (missing.outcome, missing.evidence) == (FAIL_NODE, "not mounted: /scratch")
     silent = MOUNTS.run(look(files, mounts=("/gone away\\",)))
@@ -299,6 +323,8 @@ def test_which_filesystem_holds_a_directory(look: Look) -> None:
     root = look(ON_LUSTRE).root
     assert mount_of(root, Path("/lustre/me/checkpoints")) == ("/lustre", "lustre")
     assert mount_of(root, Path("/home/me")) == ("/", "ext4")
+    (root / "work").symlink_to("/lustre/me")
+    assert mount_of(root, root / "work" / "checkpoints") == ("/lustre", "lustre")
 
 
 def test_inodes(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,12 @@ def test_history_of_a_run_that_has_not_begun() -> None:
         ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
         (
             "PreflightFinished",
+            {"bad": {"n1": "hot"}, "silent": ["n2"]},
+            "preflight: not fit: n1 (hot); no answer: n2",
+        ),
+        ("NodesExamined", {"bad": {}}, "after the run: the light checks find no fault"),
+        (
+            "PreflightFinished",
             {"bad": {}, "warnings": ["so many nodes fail alike that it is not the nodes: x"]},
             "preflight: no node is left out\n"
             "      warning: so many nodes fail alike that it is not the nodes: x",
