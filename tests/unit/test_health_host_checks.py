@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from health.roots import ethernet, infiniband, kernel_log, make_root
+from health.roots import ethernet, infiniband, make_root
 
 from relight.resilience.config import RunConfig
 from relight.resilience.health import infiniband_errors, mounts, stuck
@@ -21,7 +21,6 @@ from relight.resilience.health.ethernet import CHECK as ETHERNET
 from relight.resilience.health.growth import judge_growth
 from relight.resilience.health.infiniband import CHECK as INFINIBAND
 from relight.resilience.health.inodes import CHECK as INODES
-from relight.resilience.health.kernel_messages import CHECK as KERNEL_MESSAGES
 from relight.resilience.health.load import CHECK as LOAD
 from relight.resilience.health.machine import CHECK as MACHINE
 from relight.resilience.health.memory_errors import CHECK as MEMORY_ERRORS
@@ -44,40 +43,6 @@ MEMINFO = "MemTotal: 8 kB\nSwapTotal: 4194304 kB\nSwapFree: {} kB\n"
 MOUNTED = "proc/self/mounts"
 ADAPTER = "sys/class/infiniband/mlx5_0/device"
 ON_LUSTRE = {MOUNTED: "a@o2ib:/fs /lustre lustre rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"}
-
-# As the kernel's sources write them.
-GRAVE = (
-    "{1}[Hardware Error]: event severity: fatal",
-    "[Hardware Error]: Uncorrected, software restartable error.",
-    "mce: Uncorrected hardware memory error in user-access at 8a398a400",
-    "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
-    "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:00:01.0",
-    "nvme 0000:34:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer",
-    "XFS (sdb1): Log I/O Error (0x2) detected at xlog_ioend_work+0x6e. Shutting down filesystem.",
-    "BTRFS info (device sda2 state EA): forced readonly",
-)
-LESSER = (
-    "{1}[Hardware Error]: event severity: non-fatal",
-    "[Hardware Error]: severity: not fatal",
-    "EXT4-fs (loop3): Remounting filesystem read-only",  # an image of somebody's
-    "blk_update_request: critical medium error, dev sda, sector 7",
-    "Buffer I/O error on dev sda1, logical block 3, async page read",
-    "nvme nvme0: I/O 5 QID 1 timeout, reset controller",
-    "{1}[Hardware Error]: Uncorrected (Non-Fatal)",
-    "{1}[Hardware Error]:     Uncorrected: false",
-    "igb 0000:41:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer",
-)
-HARMLESS = (
-    "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
-    "XFS (loop0): User initiated shutdown received. Shutting down filesystem",
-    "forced readonly[7]: segfault at 0 ip 0 sp 0 error 4",  # the name of a process
-)
-BERT = (
-    "BERT: Error records from previous boot:",
-    "[Hardware Error]: event severity: fatal",
-    "usb 1-1: new device",
-    "[Hardware Error]:     Uncorrected: true",
-)
 
 Look = Callable[..., Candidate]
 
@@ -122,39 +87,6 @@ def look(tmp_path: Path, run_config: RunConfig) -> Look:
         (LOAD, {"proc/loadavg": "0.10 0.2 0.3 1/2 3\n"}, PASS, "load of 0.1"),
         (LOAD, {"proc/loadavg": "9999.0 0.2 0.3 1/2 3\n"}, WARN, "load of 9999.0"),
         (LOAD, {"proc/loadavg": "nan 0.2 0.3 1/2 3\n"}, UNKNOWN, "nan"),
-        (KERNEL_MESSAGES, {"proc/uptime": "1.0 1.0"}, PASS, "not judged"),
-        (KERNEL_MESSAGES, kernel_log((1, "usb 1-1: new device")), PASS, "none of note in 1"),
-        (
-            KERNEL_MESSAGES,
-            kernel_log((1, "mce: [Hardware Error]: Machine check: Uncorrected")),
-            FAIL_NODE,
-            "1.0 h ago, within 24 h: mce",
-        ),
-        (
-            KERNEL_MESSAGES,
-            kernel_log((2, "EXT4-fs (sda1): Remounting filesystem read-only")),
-            FAIL_NODE,
-            "read-only",
-        ),
-        (
-            KERNEL_MESSAGES,
-            kernel_log(
-                (3, "INFO: task cp:7 blocked for more than 120 seconds."), (2, "ib0: Lost carrier")
-            ),
-            WARN,
-            "2.0 h ago, within 24 h, and 1 more: ib0: Lost carrier",
-        ),
-        *((KERNEL_MESSAGES, kernel_log((1, text)), FAIL_NODE, text) for text in GRAVE),
-        *((KERNEL_MESSAGES, kernel_log((1, text)), WARN, text) for text in LESSER),
-        *((KERNEL_MESSAGES, kernel_log((1, text)), PASS, "none of note") for text in HARMLESS),
-        (KERNEL_MESSAGES, kernel_log(*((1, text) for text in BERT)), WARN, "Uncorrected: true"),
-        (
-            KERNEL_MESSAGES,
-            kernel_log((2, BERT[0]), (1, "[Hardware Error]: System Fatal error.")),
-            FAIL_NODE,
-            "System Fatal",
-        ),
-        (KERNEL_MESSAGES, kernel_log((25, "Remounting filesystem read-only")), PASS, "0 lines"),
         (INFINIBAND, {}, PASS, "not judged"),
         (INFINIBAND, infiniband(), PASS, "1 active, 400 Gb/sec"),
         (INFINIBAND, infiniband("1: DOWN", "2: Polling"), PASS, "0 active"),
