@@ -155,6 +155,12 @@ def _checkpoint_committed(data: Data) -> str:
     return text
 
 
+def _checkpoint_restored(data: Data) -> str:
+    text = f"checkpoint of step {data.get('step')} restored{_speed(data)}"
+    slowest = data.get("slowest_rank")
+    return text if slowest is None else f"{text}, rank {slowest} the slowest"
+
+
 def _checkpoint_saved(data: Data) -> str:
     text = f"checkpoint of step {data.get('step')}{_speed(data, 'bytes', digits=2)}"
     stall_s = data.get("stall_s")
@@ -224,6 +230,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "CheckpointFetched": lambda d: (
         f"checkpoint {d.get('step')} was brought back from the archive{_speed(d)}"
     ),
+    "CheckpointRestored": _checkpoint_restored,
     "TierRead": _tier_read,
     "TierFailed": _tier_failed,
     "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",

@@ -50,7 +50,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``joined``     rank, pid
     ``imported``   modules: for the agent only, which keeps a process with them ready
     ``failed``     nothing: for the agent only, an exception has ended the program
-    ``restored``   step, near: training starts with this step; near: from the tier of its node
+    ``restored``   step, near, seconds or null: training starts with this step; near: from the tier
+                   of its node; seconds: how long it took to read and to put back what was saved
     ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard; the
                    program exits
     ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:

@@ -32,7 +32,8 @@ def export(
     """Writes the arrays to `target`, whose ending says how, and returns them by their names there.
 
     Arrays in parts are put together; one that is the same on all ranks is written once, others are
-    named `rank1/KEY` and so on. With `under` only those below this key, named without it.
+    named `rank1/KEY` and so on. With `under` only those below this key, named without it, or the
+    one of this key, named by its last part.
 
     Raises:
         ExportRefused: the target is there, its ending is unknown, or an array has no place in it.
@@ -47,10 +48,11 @@ def export(
     return named
 
 
-def total_bytes(directory: Path, manifest: Manifest) -> int:
-    """Of all arrays of a checkpoint, parts once."""
+def total_bytes(directory: Path, manifest: Manifest, under: str = "") -> int:
+    """Of what `export` writes."""
     with Shards(directory, manifest) as shards:
-        return sum(entry.form.size_bytes for entry in entries(shards, manifest.world_size))
+        named = _named(shards, entries(shards, manifest.world_size), under.strip("/"))
+    return sum(entry.form.size_bytes for entry in named.values())
 
 
 def _writer(target: Path) -> Write:
@@ -73,10 +75,9 @@ def _writer(target: Path) -> Write:
 def _named(shards: Shards, found: Iterable[Entry], under: str) -> dict[str, Entry]:
     by_key: dict[str, list[Entry]] = {}
     for entry in found:
-        name = entry.name
-        if under and not name.startswith(f"{under}/"):
-            continue
-        by_key.setdefault(name[len(under) + 1 :] if under else name, []).append(entry)
+        name = _name_below(under, entry.name)
+        if name is not None:
+            by_key.setdefault(name, []).append(entry)
     named = {}
     for name, same in by_key.items():
         if len(same) == 1 or len({_content(shards, entry) for entry in same}) == 1:
@@ -84,6 +85,15 @@ def _named(shards: Shards, found: Iterable[Entry], under: str) -> dict[str, Entr
         else:
             named |= {f"rank{entry.rank}/{name}": entry for entry in same}
     return named
+
+
+def _name_below(under: str, name: str) -> str | None:
+    """None for what is somewhere else."""
+    if not under:
+        return name
+    if name == under:
+        return name.rpartition("/")[2]
+    return name[len(under) + 1 :] if name.startswith(f"{under}/") else None
 
 
 def _content(shards: Shards, entry: Entry) -> object:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from .blocks import BLOCK_BYTES, ahead
 from .chunks import Stored
+from .errors import CodecMissing
 from .input import Input
 from .node_reads_host import GATHER_S, Host, is_ours, unpack_task
 from .node_reads_plan import Task
@@ -86,6 +87,7 @@ def _meet(neighbours: Neighbours) -> socket.socket | None:
     while time.monotonic() < give_up_at_s:
         _host(address, neighbours.ranks)
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.settimeout(GATHER_S)
         try:
             line.connect(address)
         except OSError:  # it is about to listen, or has just ended
@@ -162,7 +164,7 @@ class _Share:
                 sound = self._files.fill(place) == task.block
                 if sound:
                     _write(memory, place.data, at)
-        except OSError:  # it is read once more, and told then
+        except (OSError, CodecMissing):  # it is read once more, and told then
             sound = False
         if sound:
             for other in others:

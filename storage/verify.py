@@ -54,7 +54,7 @@ def verify(
     """Reads every byte of one committed step, or of all. Changes nothing.
 
     With `restore` also loads the state of each rank, one after the other, as a run would. `advance`
-    is told of bytes that are done, of those that `size_bytes` counts.
+    is told of bytes that are done, of those that `size_bytes` counts: once for each of the two.
 
     Raises FormatUnknown for a checkpoint of a later version, TypeNotRegistered when a restore needs
     types that only the program knows.
@@ -110,10 +110,10 @@ def _findings(
     for key, reason in _misfits(directory, manifest):
         yield Finding(candidate.step, MANIFEST, key, None, reason)
     if restore:
-        yield from _failures(directory, manifest)
+        yield from _failures(directory, manifest, advance)
 
 
-def _failures(directory: Path, manifest: Manifest) -> Iterator[Finding]:
+def _failures(directory: Path, manifest: Manifest, advance: Advance) -> Iterator[Finding]:
     """What keeps a rank from loading its state."""
     from .restore import load_shard
 
@@ -124,6 +124,7 @@ def _failures(directory: Path, manifest: Manifest) -> Iterator[Finding]:
             yield Finding(manifest.step, receipt.file, error.array, error.block, error.reason)
         except PartsUnfit as error:
             yield Finding(manifest.step, receipt.file, error.key, None, error.reason)
+        advance(receipt.payload_bytes)
 
 
 def _damages(

@@ -13,6 +13,7 @@ from .storage_events import (
     CheckpointArchived,
     CheckpointDrilled,
     CheckpointFetched,
+    CheckpointRestored,
     StorageAnswered,
     StorageSilent,
     TierFailed,
@@ -340,6 +341,7 @@ Event = (
     | CheckpointFetched
     | TierFailed
     | TierRead
+    | CheckpointRestored
     | StorageAnswered
     | StorageSilent
     | RestoreImpossible

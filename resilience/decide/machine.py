@@ -63,6 +63,7 @@ from .storage_events import (
     CheckpointArchived,
     CheckpointDrilled,
     CheckpointFetched,
+    CheckpointRestored,
     StorageAnswered,
     StorageSilent,
     TierFailed,
@@ -152,6 +153,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             | Notified()
             | TierFailed()
             | TierRead()
+            | CheckpointRestored()
             | CheckpointArchived()
             | CheckpointFetched()
         ):

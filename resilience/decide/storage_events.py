@@ -63,6 +63,17 @@ class TierFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRestored:
+    """All ranks go on from a checkpoint; ``seconds`` is what the slowest one took to read it."""
+
+    generation: int
+    step: int
+    size_bytes: int
+    seconds: float
+    slowest_rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TierRead:
     """These ranks have restored from the tiers of their nodes, the others from the directory."""
 

@@ -28,7 +28,7 @@ from relight.storage.set_aside import records
 
 from ..config import RunConfig
 from ..decide.events import Event, SaveFailed, Superseded
-from ..decide.storage_events import TierFailed, TierRead
+from ..decide.storage_events import TierFailed
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .archiving import Archiving
@@ -36,6 +36,7 @@ from .commits import Claim, Commits, Save
 from .common_step import CommonStep
 from .draining import Draining
 from .partners import Partners, Shard
+from .restores import Restores
 from .stall import Stall
 from .tidying import Tidying
 
@@ -49,6 +50,7 @@ class Restore:
 
     manifest: Path | None
     step: int | None
+    size_bytes: int | None = None  # of values
 
 
 class Saves:
@@ -78,7 +80,7 @@ class Saves:
         self._stalls: defaultdict[int, Stall] = defaultdict(Stall)  # by step
         self._draining = Draining(config.world_size)
         self.partners = Partners(config, emit, self._took)
-        self._near: set[int] = set()  # ranks that have restored from the tier of their node
+        self._restores = Restores(0, config.world_size, None, emit, self.partners.moved)
         self._complete = -1  # the newest step that all ranks of this generation have saved
         self._joined: set[int] = set()
         self._first_word = asyncio.Event()
@@ -110,7 +112,6 @@ class Saves:
         self._world_size = world_size
         self._draining = Draining(world_size)
         self._complete = -1
-        self._near.clear()
         self._receipts.clear()
         self._stalls.clear()
         self._joined.clear()
@@ -124,6 +125,13 @@ class Saves:
         self.doubted = None
         restore = await asyncio.to_thread(self._choose, committed_step)
         self.archiving.restored(restore.step)
+        self._restores = Restores(
+            incarnation.generation,
+            world_size,
+            restore.size_bytes,
+            self._emit,
+            self.partners.moved,
+        )
         self._commits = Commits(claim, self._tell_of_commit, partial(self._ended, claim))
         return restore
 
@@ -163,7 +171,8 @@ class Saves:
             return Restore(None, None)
         if newest.step < committed_step:
             _log.warning("checkpoint %d is gone, %d is the newest", committed_step, newest.step)
-        return Restore(manifest_path(self._directory, newest.step), newest.step)
+        path = manifest_path(self._directory, newest.step)
+        return Restore(path, newest.step, newest.payload_bytes)
 
     # What ranks say
 
@@ -186,18 +195,8 @@ class Saves:
 
     def restored(self, rank: int, body: Message) -> None:
         self.steps[rank] = step = number(body, "step")
-        if body.get("near") is True:
-            self._near.add(rank)
-        if self._near and len(self.steps) == self._world_size:
-            self._tell_of_near(step)
+        self._restores.restored(rank, step, body)
         self._last_save = time.monotonic()
-
-    def _tell_of_near(self, step: int) -> None:
-        assert self._incarnation is not None  # ranks restore only once a generation has begun
-        generation, near = self._incarnation.generation, tuple(sorted(self._near))
-        self._near.clear()
-        moved = self.partners.moved(near)
-        self._emit(TierRead(generation=generation, step=step, ranks=near, by_partner=moved))
 
     def held(self, rank: int, message: Message) -> None:
         known = self._agreements.get(number(message, "ask"))

@@ -242,16 +242,19 @@ class Run:
             from .provenance import Inquiry
 
             self._inquiry = Inquiry(self._environment.directory)
+        began_s, seconds = time.monotonic(), None
         restored = self._checkpoints.restore(self._state.needs)
         step = 0
         if restored is not None:
             step = restored.step
             self._metrics = dict(restored.metrics) | self._metrics
             self._state.load(restored.state, restored.missing)
+            seconds = time.monotonic() - began_s
         with self._changed:
             now_s = time.monotonic()
             asks = self._boundary.begin(step, now_s, restored=restored is not None)
-        self._send({"type": "restored", "step": step, "near": self._checkpoints.near})
+        near = self._checkpoints.near
+        self._send({"type": "restored", "step": step, "near": near, "seconds": seconds})
         self._send({"type": "imported", "modules": modules_worth_having(sys.modules)})
         if self._listener is not None:
             for ask in asks:

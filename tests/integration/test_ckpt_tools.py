@@ -216,6 +216,9 @@ def test_exports_are_read_by_others(tmp_path: Path, ending: str) -> None:
     assert exported(only).keys() == {
         name.removeprefix("model/") for name in expected if name.startswith("model/")
     }
+    one = tmp_path / f"one.{ending}"
+    assert ckpt("export", f"{tmp_path}@1", one, "--under", "field").code == 0
+    assert exported(one) == {"field": expected["field"]}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def test_a_restart_in_place_reads_from_the_tier(tmp_path: Path) -> None:
     run.wait_for_checkpoint_of_generation(2)
     (tmp_path / STOP).touch()
     assert run.end()[0] == 0
+    (restored,) = records(run, "CheckpointRestored")
+    assert restored.data["slowest_rank"] in (0, 1)
     (read,) = records(run, "TierRead")
     started = records(run, "RanksStarted")[1].data
     assert (read.data["ranks"], read.data["step"]) == ([0, 1], started["restored_step"])

@@ -50,6 +50,7 @@ from relight.resilience.decide.policy import Policy
 from relight.resilience.decide.state import Phase, State
 from relight.resilience.decide.storage_events import (
     CheckpointDrilled,
+    CheckpointRestored,
     StorageAnswered,
     StorageSilent,
     TierFailed,
@@ -149,6 +150,14 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(CheckpointDrilled, step=st.integers(0, 9), damage=st.sampled_from(["", "x"])),
     st.builds(NodeDegraded, node=nodes, evidence=st.just("x"), can_save=st.booleans()),
     st.builds(NodesWatched, warnings=st.just(("x",))),
+    st.builds(
+        CheckpointRestored,
+        generation=generations,
+        step=st.just(1),
+        size_bytes=st.just(9),
+        seconds=st.just(0.5),
+        slowest_rank=ranks,
+    ),
     st.builds(TierRead, generation=generations, step=st.just(1), ranks=st.just((0,))),
     st.builds(TierFailed, generation=generations, rank=ranks, node=nodes, reason=st.just("x")),
     st.builds(Superseded, reason=st.just("x")),

@@ -16,7 +16,7 @@ from .progress import progress
 @click.command("export")
 @click.argument("checkpoint")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--under", default="", metavar="KEY", help="Only arrays below this key.")
+@click.option("--under", default="", metavar="KEY", help="Only this key, and below.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(checkpoint: str, file: Path, under: str, as_json: bool) -> None:
     """Write the arrays of CHECKPOINT to FILE: .safetensors, .npz or .pt.
@@ -26,7 +26,7 @@ def command(checkpoint: str, file: Path, under: str, as_json: bool) -> None:
     from relight.storage.export import export, total_bytes
 
     chosen = chosen_checkpoint(checkpoint)
-    total = total_bytes(chosen.directory, chosen.manifest)
+    total = total_bytes(chosen.directory, chosen.manifest, under)
     with progress("export", total) as advance:
         named = export(chosen.directory, chosen.manifest, file, under, advance)
     size_bytes = sum(entry.form.size_bytes for entry in named.values())

@@ -25,7 +25,8 @@ def command(place: str, step: int | None, restore: bool, as_json: bool) -> None:
     from relight.storage.verify import size_bytes, verify
 
     directory = checkpoint_directory(place)
-    with progress("verify", size_bytes(directory, step)) as advance:
+    total = size_bytes(directory, step) * (2 if restore else 1)
+    with progress("verify", total) as advance:
         report = verify(directory, step, restore=restore, advance=advance)
     if step is not None and not report.steps:
         raise UsageError(f"step {step} is not committed in {directory}: nothing was read")
