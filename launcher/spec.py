@@ -361,12 +361,6 @@ class JobSpec(_Section):
             raise NamedFaults([fault])
         if self.resources.components and (faults := faults_of_components(self)):
             raise NamedFaults(faults)
-        if self.checkpoint.tiers is not None and self.checkpoint.reuse:
-            fault = (
-                "checkpoint.reuse: there is checkpoint.tiers too, and arrays cannot be shared "
-                "between two file systems: leave one of the two out"
-            )
-            raise NamedFaults([fault])
         if self.checkpoint.compress and self.checkpoint.tiers is None:
             fault = (
                 "checkpoint.compress: shards are compressed while they are copied from a tier, and "

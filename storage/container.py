@@ -42,11 +42,15 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Where an array lies that is not in the new file: `/t/<dataset>` of a file beside it."""
+    """Where an array lies that is not in the new file: `/t/<dataset>` of a file beside it.
+
+    `width`: bytes of an element of that dataset.
+    """
 
     file: str
     dataset: int
     at: int
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +147,11 @@ def _name(number: int) -> str:
 def _refer(location: _Location, number: int, size_bytes: int, there: Elsewhere) -> None:
     """A virtual dataset: HDF5 looks for the file in the folder of the one that names it."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    space = h5py.h5s.create_simple((size_bytes,))
+    space = h5py.h5s.create_simple((size_bytes // there.width,))
     source = f"/t/{_name(there.dataset)}".encode("ascii")
     properties.set_virtual(space, there.file.encode("ascii"), source, space)
     name = _name(number).encode("ascii")
-    h5py.h5d.create(location.id, name, h5py.h5t.STD_U8LE, space, properties)
+    h5py.h5d.create(location.id, name, _ELEMENTS[there.width], space, properties)
 
 
 def _write_chunks(

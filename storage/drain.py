@@ -5,7 +5,7 @@ the agent that has started it: what is half copied has no receipt, and is nothin
 name of a shard: a node that was only held for lost may still be copying what its partner has copied
 for it, and must not touch what is committed.
 
-python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK [compress]
+python -m relight.storage.drain TIER DIRECTORY STEP ATTEMPT.gGENERATION RANK REUSE [compress]
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from .tier import drop, drop_older
 _CHUNK_BYTES: Final = 64 << 20
 
 
-def drain(tier: Path, directory: Path, receipt: Receipt, *, compress: bool = False) -> Receipt:
+def drain(
+    tier: Path, directory: Path, receipt: Receipt, *, compress: bool = False, reuse: int = 0
+) -> Receipt:
     """The receipt of the copy: its seconds are those of the save and of the drain.
 
     Older copies in the tier go; one that could not be copied goes too, for nobody will restore it.
@@ -49,13 +51,15 @@ def drain(tier: Path, directory: Path, receipt: Receipt, *, compress: bool = Fal
     try:
         make_dirs(copy.parent)
         stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
-        copied = _copy(shard_path(tier, step, writer, rank), receipt, copy, compress=compress)
-        require_whole(copy, copied)
-        _give_its_name(copy, shard, copied)
+        source = shard_path(tier, step, writer, rank)
+        made = _copy(source, receipt, copy, compress=compress, reuse=reuse)
+        require_whole(copy, made, shared=False)
+        receipt_file = receipt_path(directory, step, writer, rank)
+        copied = _give_its_name(copy, shard, made, receipt_file)
         fsync_dir(copy.parent)
         seconds = receipt.seconds + time.monotonic() - started_s
         durable = replace(copied, seconds=seconds)
-        publish(receipt_path(directory, step, writer, rank), durable.to_json().encode("ascii"))
+        publish(receipt_file, durable.to_json().encode("ascii"))
     except (OSError, CheckpointDamaged, CodecMissing):
         _give_up(tier, copy, receipt)
         raise
@@ -64,11 +68,12 @@ def drain(tier: Path, directory: Path, receipt: Receipt, *, compress: bool = Fal
     return durable
 
 
-def _copy(source: Path, receipt: Receipt, target: Path, *, compress: bool) -> Receipt:
-    if compress:
-        from .compress import compressed  # with numpy and h5py, which bytes alone do not need
+def _copy(source: Path, receipt: Receipt, target: Path, *, compress: bool, reuse: int) -> Receipt:
+    if compress or reuse:
+        from .condense import condensed  # with numpy and h5py, which bytes alone do not need
 
-        if (made := compressed(source, receipt, target)) is not None:
+        made = condensed(source, receipt, target, compressed=compress, reuse=reuse)
+        if made is not None:
             return made
     _copy_bytes(source, target)
     return receipt
@@ -82,14 +87,21 @@ def _copy_bytes(source: Path, target: Path) -> None:
         os.fsync(written.fileno())
 
 
-def _give_its_name(copy: Path, shard: Path, receipt: Receipt) -> None:
-    """Raises OSError; CheckpointDamaged when there is a shard already, and it is another one."""
+def _give_its_name(copy: Path, shard: Path, receipt: Receipt, receipt_file: Path) -> Receipt:
+    """The receipt of the shard that has the name now.
+
+    Raises OSError; CheckpointDamaged when there is a shard already, and it is another one.
+    """
     try:
         shard.hardlink_to(copy)
-    except FileExistsError:  # another node was faster
-        require_whole(shard, receipt)
+    except FileExistsError:  # another node was faster, and may have written less or more
+        there = read_receipt(receipt_file)
+        if there is not None and there.as_saved.digest == receipt.as_saved.digest:
+            receipt = there
+        require_whole(shard, receipt, shared=False)
     for left in shard.parent.glob(f".{shard.name}.*"):  # ours, and that of a node that was lost
         left.unlink(missing_ok=True)
+    return receipt
 
 
 def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:
@@ -102,7 +114,7 @@ def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:
 def main() -> None:
     tier, directory = Path(sys.argv[1]), Path(sys.argv[2])
     step, writer, rank = int(sys.argv[3]), Incarnation.parse(sys.argv[4]), int(sys.argv[5])
-    compress = "compress" in sys.argv[6:]
+    reuse, compress = int(sys.argv[6]), "compress" in sys.argv[7:]
     end_with_parent()
     os.nice(10)  # the program's steps come first
     path = receipt_path(tier, step, writer, rank)
@@ -110,7 +122,7 @@ def main() -> None:
     try:
         if receipt is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        drained = drain(tier, directory, receipt, compress=compress)
+        drained = drain(tier, directory, receipt, compress=compress, reuse=reuse)
         answer: dict[str, object] = {"receipt": drained.to_json()}
     except CheckpointDamaged as error:
         reason = f"the copy is damaged at {error.array}: {error.reason}"

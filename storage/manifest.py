@@ -38,7 +38,7 @@ class Manifest:
     @property
     def format(self) -> int:
         """The lowest that says all of it, so that older readers understand what they can."""
-        if any(receipt.uncompressed for receipt in self.receipts):
+        if any(receipt.copied_from for receipt in self.receipts):
             return 3
         return 2 if any(receipt.bases for receipt in self.receipts) else 1
 

@@ -80,8 +80,11 @@ class Shard:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
         self._fill(run.base, list(self._placed(run, buffer, first)))
 
-    def damages(self, advance: Callable[[int], None]) -> Iterator[Damage]:
-        """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read."""
+    def damages(self, advance: Callable[[int], None], *, shared: bool = True) -> Iterator[Damage]:
+        """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read.
+
+        Without `shared`, only those in this very file.
+        """
         size = self.index.block_bytes
 
         def watched(runs: list[Run]) -> Iterator[tuple[Stored, int]]:
@@ -91,7 +94,8 @@ class Shard:
                     yield run.stored(number, size), size_bytes
                     advance(size_bytes)
 
-        for base, pairs in self._by_file((run, None) for run in self.index.runs()):
+        wanted = (run for run in self.index.runs() if shared or not run.base)
+        for base, pairs in self._by_file((run, None) for run in wanted):
             runs = [run for run, _ in pairs]
             try:
                 file = self._file(base)
@@ -207,10 +211,11 @@ class Shard:
         return parsed
 
 
-def require_whole(path: Path, receipt: Receipt) -> None:
-    """Reads every byte of a shard. Raises CheckpointDamaged."""
+def require_whole(path: Path, receipt: Receipt, *, shared: bool = True) -> None:
+    """Reads every byte of a shard, and of what it shares with others. Raises CheckpointDamaged."""
     with Shard(path, receipt) as shard:
-        damage = next(shard.damages(lambda _: None), None) or shard.structure_damage()
+        damages = shard.damages(lambda _: None, shared=shared)
+        damage = next(damages, None) or shard.structure_damage()
         if damage is not None:
             raise shard.damaged(damage)
 

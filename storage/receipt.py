@@ -35,7 +35,7 @@ class Receipt:
         shares_digest: of the ranks' shares of the replicated arrays; the same for all ranks.
         notes: of rank 0 only.
         bases: earlier shards beside this one that hold some of its arrays, and their sizes.
-        uncompressed: of a shard with compressed arrays, what it was copied from.
+        copied_from: the shard in the tier of its node, where that has the state in other bytes.
         index_at, digests_at: byte positions of the two in the file; loading starts there.
     """
 
@@ -55,14 +55,14 @@ class Receipt:
     shares_digest: str = ""
     notes: Notes = attribute(default_factory=Notes)
     bases: Mapping[str, int] = attribute(default_factory=dict)
-    uncompressed: AsSaved | None = None
+    copied_from: AsSaved | None = None
 
     @property
     def as_saved(self) -> Receipt:
-        """That of the shard in the tier of its node: the same state, not compressed."""
-        if self.uncompressed is None:
+        """That of the shard in the tier of its node: the same state, with nothing left out."""
+        if self.copied_from is None:
             return self
-        return replace(self, uncompressed=None, **asdict(self.uncompressed))
+        return replace(self, copied_from=None, bases={}, **asdict(self.copied_from))
 
     @property
     def files(self) -> dict[str, int]:
@@ -104,8 +104,8 @@ class Receipt:
         }
         if self.bases:
             body["bases"] = dict(self.bases)
-        if self.uncompressed is not None:
-            body["uncompressed"] = asdict(self.uncompressed)
+        if self.copied_from is not None:
+            body["copied_from"] = asdict(self.copied_from)
         return body
 
     @classmethod
@@ -129,7 +129,7 @@ class Receipt:
             shares_digest=field(body, "shares_digest", str),
             notes=_notes(body),
             bases=_bases(body),
-            uncompressed=_as_saved(body) if "uncompressed" in body else None,
+            copied_from=_as_saved(body) if "copied_from" in body else None,
         )
         only(body, receipt.to_body())
         if not 0 <= receipt.rank < receipt.world_size:
@@ -148,7 +148,7 @@ def _bases(body: Mapping[str, Json]) -> dict[str, int]:
 
 
 def _as_saved(body: Mapping[str, Json]) -> AsSaved:
-    saved = field(body, "uncompressed", dict)
+    saved = field(body, "copied_from", dict)
     return AsSaved(
         size_bytes=field(saved, "size_bytes", int),
         digest=field(saved, "digest", str),

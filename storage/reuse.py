@@ -40,6 +40,10 @@ class _Saved(NamedTuple):
     kept: Kept
     digests: bytes
 
+    def may_stay(self, size_bytes: int, reuse: int) -> bool:
+        """Whether it is as long, and was not left there too often yet."""
+        return self.run.size_bytes == size_bytes and self.kept.saves <= reuse
+
 
 class _Pair(NamedTuple):
     """An array as it is now, by its place among the large ones, and as it was saved."""
@@ -62,18 +66,39 @@ def unchanged(folder: Path, source: Source) -> dict[int, Unchanged]:
     receipt, saved = parent
     pairs = list(_pairs(source, saved))
     equal = blocks.in_parallel(_is_same, pairs, _THREADS)
-    found = [pair for pair, same in zip(pairs, equal, strict=True) if same]
-    there = step_dir(directory, receipt.step) / receipt.incarnation.folder
-    bases = {pair.saved.kept.base: pair.saved for pair in found}
+    found = {pair.place: pair.saved for pair, same in zip(pairs, equal, strict=True) if same}
+    return _linked(folder, receipt, found)
+
+
+def unchanged_copy(folder: Path, shard: Shard, reuse: int) -> dict[int, Unchanged]:
+    """Likewise for a shard that is to be copied to `folder`: its digests say what is the same."""
+    index = shard.index
+    parent = _parent(folder.parent.parent, index.step, index.rank) if reuse else None
+    if parent is None or index.block_bytes != BLOCK_BYTES:
+        return {}
+    receipt, saved = parent
+    keys, found = _keys(index.tree), {}
+    for place, run in enumerate(index.runs()[:-1]):
+        assert run.array is not None
+        one = saved.get(keys[run.array])
+        if one and one.may_stay(run.size_bytes, reuse) and one.digests == shard.digests_of(run):
+            found[place] = one
+    return _linked(folder, receipt, found)
+
+
+def _linked(folder: Path, receipt: Receipt, found: Mapping[int, _Saved]) -> dict[int, Unchanged]:
+    """Those whose files could be linked into `folder`, out of that of the earlier receipt."""
+    there = step_dir(folder.parents[1], receipt.step) / receipt.incarnation.folder
+    bases = {one.kept.base: one for one in found.values()}
     linked = {
         base
         for base, one in bases.items()
         if _link(there / one.file, folder / base, one.size_bytes)
     }
     return {
-        pair.place: Unchanged(pair.saved.kept, pair.saved.run.at, pair.saved.digests)
-        for pair in found
-        if pair.saved.kept.base in linked
+        place: Unchanged(one.kept, one.run.at, one.digests, one.run.chunked)
+        for place, one in found.items()
+        if one.kept.base in linked
     }
 
 
@@ -84,7 +109,7 @@ def _pairs(source: Source, saved: Mapping[Key, _Saved]) -> Iterator[_Pair]:
         leaf = source.leaves[number]
         one = saved.get(keys[number])
         form = source.forms[leaf.form]
-        if one and one.run.size_bytes == form.size_bytes and one.kept.saves <= source.reuse:
+        if one and one.may_stay(form.size_bytes, source.reuse):
             yield _Pair(place, form, leaf, one)
 
 
@@ -111,8 +136,6 @@ def _saved(shard: Shard, receipt: Receipt) -> Iterator[tuple[Key, _Saved]]:
     keys = _keys(index.tree)
     for place, run in enumerate(index.runs()[:-1]):
         assert run.array is not None
-        if run.chunked is not None:
-            continue  # its dataset has elements of another size, which a virtual one would convert
         if place in index.kept:
             kept = index.kept[place]
             kept = Kept(kept.base, kept.dataset, kept.saves + 1)
@@ -146,8 +169,9 @@ def _is_same(pair: _Pair) -> bool:
 def _link(source: Path, target: Path, size_bytes: int) -> bool:
     """False where there can be no link, or the file is not what it was: it is written anew then."""
     try:
-        target.unlink(missing_ok=True)  # of a save that failed
-        os.link(source, target)
-        return target.stat().st_size == size_bytes
+        # One that is there is of a save that failed, or of a node that copies the same: it stays.
+        with suppress(FileExistsError):
+            os.link(source, target)
+        return target.samefile(source) and target.stat().st_size == size_bytes
     except OSError:
         return False

@@ -11,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from . import blocks, content, pack
+from .chunks import Chunked
 from .container import ALIGNED_FROM_BYTES, Container, Elsewhere, Extent, create
 from .index import Index, Kept
 from .layout import Incarnation
@@ -62,6 +63,12 @@ class Unchanged:
     kept: Kept
     at: int
     digests: bytes
+    chunked: Chunked | None = None
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        width = 1 if self.chunked is None else self.chunked.width
+        return Elsewhere(self.kept.base, self.kept.dataset, self.at, width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,7 @@ def write_shard(path: Path, source: Source, unchanged: Mapping[int, Unchanged]) 
     container, index = create(
         path,
         sizes,
-        {n: Elsewhere(one.kept.base, one.kept.dataset, one.at) for n, one in unchanged.items()},
+        {n: one.elsewhere for n, one in unchanged.items()},
         pack_bytes,
         rows * blocks.DIGEST_BYTES,
         lambda places, pack_place: _index(source, unchanged, places, pack_place).to_bytes(),
@@ -181,4 +188,5 @@ def _index(
         pack_at=pack_place.at,
         pack_bytes=pack_place.size_bytes,
         kept={place: one.kept for place, one in unchanged.items()},
+        chunked={n: one.chunked for n, one in unchanged.items() if one.chunked is not None},
     )

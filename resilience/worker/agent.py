@@ -181,7 +181,7 @@ class Agent:
             self._program.end(signal.SIGKILL)
             self._program.wait()
         if "RELIGHT_CHECKPOINT_TIER" in env:
-            self._drains.compress = env.get("RELIGHT_CHECKPOINT_COMPRESS") == "1"
+            self._drains.obey(env)
             self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])))
         is_script = order["log"] is None
         if is_script:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 from relight.storage.tier_folder import hold, remove, sweep
@@ -22,9 +23,6 @@ class Drains:
     """What an agent does for the tier of its node; nothing before :meth:`lodge`.
 
     ``beside`` has the process that copies now, among others of the agent's own.
-
-    Attributes:
-        compress: whether copies are compressed.
     """
 
     def __init__(self, beside: set[int]) -> None:
@@ -36,7 +34,13 @@ class Drains:
         self._errand: Errand | None = None
         self._dropped = False
         self._owes_word = False
-        self.compress = False
+        self._how = ["0"]  # the last arguments of the process that copies
+
+    def obey(self, env: Mapping[str, object]) -> None:
+        """What the environment of a rank says of checkpoints holds for their copies too."""
+        self._how = [str(env.get("RELIGHT_CHECKPOINT_REUSE", 0))]
+        if env.get("RELIGHT_CHECKPOINT_COMPRESS") == "1":
+            self._how.append("compress")
 
     def lodge(self, folder: Path) -> None:
         """Hold the folder of this run, and clear away what killed runs have left beside it."""
@@ -86,8 +90,7 @@ class Drains:
     def _begin(self, generation: int, saved: Message) -> tuple[int, Message] | None:
         self._under_way = generation, saved
         arguments = [text(saved, "tier"), text(saved, "directory"), str(number(saved, "step"))]
-        arguments += [text(saved, "writer"), str(number(saved, "rank"))]
-        arguments += ["compress"] if self.compress else []
+        arguments += [text(saved, "writer"), str(number(saved, "rank")), *self._how]
         try:
             self._errand = Errand("relight.storage.drain", arguments)
         except OSError as error:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
+import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 
 from relight.storage.archive import put
 from relight.storage.boxes import Box, Part
 from relight.storage.checkpointer import load_shard, load_state, save_shard
-from relight.storage.choose import newest_valid, set_aside
+from relight.storage.choose import NoValidCheckpoint, newest_valid, set_aside
 from relight.storage.chunks import Chunk
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.compare import Source, compare
@@ -24,6 +30,7 @@ from relight.storage.fetch import fetch
 from relight.storage.layout import Incarnation, incarnation_dir, shard_path
 from relight.storage.manifest import Manifest
 from relight.storage.objects import connect
+from relight.storage.prune import delete
 from relight.storage.read_shard import Shard
 from relight.storage.shards import Shards
 from relight.storage.verify import verify
@@ -121,7 +128,7 @@ def test_a_block_of_noise_stays_as_it_is(run: Run) -> None:
 def test_what_does_not_get_shorter_is_copied_as_it_is(run: Run) -> None:
     receipt = save_shard(run.tier, 1, ONE, 0, 1, {"noise": NOISE, "small": np.arange(9)})
     copied = drain(run.tier, run.directory, receipt, compress=True)
-    assert (copied.digest, copied.uncompressed) == (receipt.digest, None)
+    assert (copied.digest, copied.copied_from) == (receipt.digest, None)
     assert run.shard(1).read_bytes() == shard_path(run.tier, 1, ONE, 0).read_bytes()
 
 
@@ -182,7 +189,7 @@ def test_a_full_disk_leaves_nothing_behind(small_disk: Path, tmp_path: Path) -> 
     drain(tmp_path, small_disk, receipt, compress=True)
     with pytest.raises(OSError, match="No space") as caught:
         drain(tmp_path, small_disk, more, compress=True)
-    assert caught.value.errno == 28
+    assert caught.value.errno == errno.ENOSPC
     assert list(incarnation_dir(small_disk, 2, ONE).iterdir()) == []
 
 
@@ -212,16 +219,57 @@ def test_an_archive_keeps_them_as_they_are(run: Run, tmp_path: Path) -> None:
     assert run.restored() == 1
 
 
-def test_a_later_save_shares_what_is_not_compressed(run: Run) -> None:
-    run.commit(1)
-    again = state(1)
-    receipt = save_shard(run.directory, 2, ONE, 0, 1, again, reuse=5)
-    manifest = commit(run.directory, 2, ONE, run.epoch, [receipt], {})
-    with Shard(run.shard(2), receipt) as shard:
-        kept = {shard.name(one) for one in shard.index.runs() if one.base}
-    assert kept == {"noise"}
+@pytest.mark.parametrize(("drained", "compress"), [(True, True), (True, False), (False, True)])
+def test_later_checkpoints_share_what_is_as_it_was(run: Run, drained: bool, compress: bool) -> None:
+    """Copied from a tier; and saved at once, after one that was."""
+    first = run.commit(1, compress=compress).receipts[0]
+    for step in (2, 3):
+        again = state(1) | {"bf16": state(step)["bf16"]}
+        place = run.tier if drained else run.directory
+        receipt = save_shard(place, step, ONE, 0, 1, again, reuse=5)
+        if drained:
+            receipt = drain(run.tier, run.directory, receipt, compress=compress, reuse=5)
+        manifest = commit(run.directory, step, ONE, run.epoch, [receipt], {})
+    assert receipt.bases == {"shard-00000.from-000000000001.1.0.g0.h5": first.size_bytes}
+    assert receipt.size_bytes < 450_000
+    delete(run.directory, [1, 2])
     assert values(load_shard(run.directory, manifest, 0)) == values(again)
+    assert values(load_shard(run.directory, manifest, 0, tier=run.tier)) == values(again)
     assert verify(run.directory).sound
+    assert hdf5plugin.FILTERS["zstd"] == 32015
+    with h5py.File(run.shard(3)) as file:
+        assert file["t/000000"][:].tobytes() == values(again)["two_blocks"]
+    with run.shard(3).with_name(*receipt.bases).open("r+b") as base:
+        base.truncate(receipt.size_bytes)
+    with pytest.raises(NoValidCheckpoint, match="from-000000000001"):
+        newest_valid(run.directory)
+
+
+def test_a_copy_that_fails_leaves_no_shard(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.commit(1)
+    receipt = save_shard(run.tier, 2, ONE, 0, 1, state(1))
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("relight.storage.condense.complete", full)
+        with pytest.raises(OSError, match="No space"):
+            drain(run.tier, run.directory, receipt, reuse=5)
+    assert not run.shard(2).exists()
+    assert run.restored() == 1
+    receipt = save_shard(run.tier, 2, ONE, 0, 1, state(1))
+    assert drain(run.tier, run.directory, receipt, reuse=5).bases, "what it has linked serves now"
+
+
+def test_of_two_nodes_that_copy_the_same_one_counts(run: Run) -> None:
+    """One was held for lost, and its partner copies in its place."""
+    receipt = save_shard(run.tier, 1, ONE, 0, 1, state(1))
+    first = drain(run.tier, run.directory, receipt, compress=True)
+    second = drain(run.tier, run.directory, receipt)
+    assert replace(second, seconds=first.seconds) == first
+    commit(run.directory, 1, ONE, run.epoch, [first], {})
+    assert run.restored() == 1
 
 
 def test_without_the_library_it_says_what_to_install(

@@ -254,7 +254,7 @@ def test_what_a_spec_says_of_saves_reaches_the_ranks() -> None:
     assert read_environment({"RELIGHT_CHECKPOINT_OVERLAP": "1"}, None, None).overlap
     assert make("command: a\ncheckpoint: {reuse: 4}").config.checkpoint.reuse == 4
     assert read_environment({"RELIGHT_CHECKPOINT_REUSE": "4"}, None, None).reuse == 4
-    tiers = "command: a\ncheckpoint: {tiers: {node: /dev/shm}, compress: true}"
+    tiers = "command: a\ncheckpoint: {tiers: {node: /dev/shm}, compress: true, reuse: 2}"
     assert make(tiers).config.checkpoint.compress
     with pytest.raises(SpecError, match=r"checkpoint\.compress: .* there is no checkpoint\.tiers"):
         make("command: a\ncheckpoint: {compress: true}")

@@ -117,7 +117,7 @@ def test_garbage_is_a_damaged_manifest(data: bytes) -> None:
 def test_receipts_and_manifests_come_back() -> None:
     assert Receipt.from_json(receipt(1).to_json()) == receipt(1)
     assert Manifest.parse(manifest(3).to_bytes()) == manifest(3)
-    copied = replace(receipt(1), uncompressed=PLAIN)
+    copied = replace(receipt(1), copied_from=PLAIN)
     assert Receipt.from_json(copied.to_json()) == copied
     assert copied.as_saved == replace(receipt(1), **asdict(PLAIN))
     assert receipt(1).as_saved == receipt(1)
@@ -126,7 +126,7 @@ def test_receipts_and_manifests_come_back() -> None:
 def test_a_manifest_has_the_lowest_format_that_says_all_of_it() -> None:
     first, second = manifest().receipts
     shared = replace(first, bases={"shard-00000.from-000000000001.1.0.g0.h5": 9})
-    smaller = replace(second, uncompressed=PLAIN)
+    smaller = replace(second, copied_from=PLAIN)
     for receipts, number in (((first, second), 1), ((shared, second), 2), ((shared, smaller), 3)):
         assert replace(manifest(), receipts=receipts).format == number
 
