@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -62,10 +62,13 @@ class Place(NamedTuple):
 Wanted = Mapping[bytes, Sequence[Place]]  # by digest
 
 
-def fill(neighbours: Neighbours, wanted: Wanted) -> frozenset[bytes]:
+def fill(
+    neighbours: Neighbours, wanted: Wanted, advance: Callable[[int], None]
+) -> frozenset[bytes]:
     """Fills what other ranks of the node want too, and gives the digests of what is filled.
 
-    The rest, also what could not be read, is the caller's. All ranks of the node have to call it.
+    Tells of the bytes of each block, from any thread. The rest, also what could not be read, is the
+    caller's. All ranks of the node have to call it.
     """
     size_bytes = sum(len(places[0].data) for places in wanted.values())
     offered = wanted if size_bytes >= WORTH_SHARING_BYTES else {}
@@ -74,7 +77,7 @@ def fill(neighbours: Neighbours, wanted: Wanted) -> frozenset[bytes]:
         return frozenset()
     with line:
         try:
-            return _Share(line, offered).taken()
+            return _Share(line, offered, advance).taken()
         except OSError:  # the host is gone, or silent, before the first task
             return frozenset()
 
@@ -114,9 +117,10 @@ def _host(address: str, ranks: int) -> None:
 class _Share:
     """One rank's share in the work, over a connection to the host."""
 
-    def __init__(self, line: socket.socket, wanted: Wanted) -> None:
+    def __init__(self, line: socket.socket, wanted: Wanted, advance: Callable[[int], None]) -> None:
         self._line = line
         self._wanted = wanted
+        self._advance = advance
         self._files = _Files()
         self._filled: set[bytes] = set()
 
@@ -170,6 +174,7 @@ class _Share:
             for other in others:
                 other.data[:] = place.data
             self._filled.add(task.block)
+            self._advance(len(place.data) * (1 + len(others)))
         elif task.kind == "read":
             word = b"fail"
         with suppress(OSError):

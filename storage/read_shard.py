@@ -60,14 +60,20 @@ class Shard:
         for file in (self._input, *self._bases.values()):
             file.close()
 
-    def fill(self, wanted: Iterable[tuple[Run, memoryview]], done: Container[bytes] = ()) -> None:
+    def fill(
+        self,
+        wanted: Iterable[tuple[Run, memoryview]],
+        done: Container[bytes],
+        advance: Callable[[int], None],
+    ) -> None:
         """Reads runs into buffers of their sizes, but for blocks whose digests are in `done`.
 
-        Raises CheckpointDamaged.
+        Tells of the bytes of each block that it reads. Raises CheckpointDamaged.
         """
         for base, found in self._by_file(wanted):
             placed = (one for run, buffer in found for one in self._placed(run, buffer))
-            self._fill(base, [one for one in placed if one[1].digest not in done])
+            left = [one for one in placed if one[1].digest not in done]
+            self._fill(base, left, advance)
 
     def places(self, run: Run, buffer: memoryview) -> Iterator[tuple[bytes, Place]]:
         """The blocks of a run by their digests, for `node_reads`. Raises CheckpointDamaged."""
@@ -78,7 +84,7 @@ class Shard:
 
     def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
-        self._fill(run.base, list(self._placed(run, buffer, first)))
+        self._fill(run.base, list(self._placed(run, buffer, first)), lambda _: None)
 
     def damages(self, advance: Callable[[int], None], *, shared: bool = True) -> Iterator[Damage]:
         """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read.
@@ -115,9 +121,21 @@ class Shard:
         for start, block in zip(starts, expected, strict=True):
             yield (run.stored(block.number, size), buffer[start : start + size]), block
 
-    def _fill(self, base: str, placed: Sequence[tuple[Block, _Block]]) -> None:
+    def _fill(
+        self,
+        base: str,
+        placed: Sequence[tuple[Block, _Block]],
+        advance: Callable[[int], None],
+    ) -> None:
         file = self._file(base)
-        found = file.read((block for block, _ in placed), way_to_read(file))
+
+        def read() -> Iterator[bytes]:
+            digests = file.read((block for block, _ in placed), way_to_read(file))
+            for digest, ((_, data), _) in zip(digests, placed, strict=True):
+                yield digest
+                advance(len(data))
+
+        found = read()
         for damage in self._compare(found, (expected for _, expected in placed)):
             raise self.damaged(damage)
 

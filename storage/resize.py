@@ -18,6 +18,7 @@ from .manifest import Manifest
 from .needs import Needs, Piece
 from .node_reads import Neighbours
 from .parts import Parts, parts_of
+from .progress import Progress, unseen
 from .restore import State, load_cut, load_shard
 from .shards import Shards
 
@@ -38,6 +39,7 @@ def load_for(
     needs: Needs,
     tier: Path | None = None,
     neighbours: Neighbours | None = None,
+    shown: Progress = unseen,
 ) -> Loaded:
     """A rank's state, whatever number of ranks saved it. Tensors come back on the CPU.
 
@@ -51,15 +53,15 @@ def load_for(
     """
     same_world = world_size == manifest.world_size
     if same_world and not needs.pieces:
-        return Loaded(load_shard(directory, manifest, rank, tier=tier, neighbours=neighbours))
+        return Loaded(load_shard(directory, manifest, rank, None, tier, neighbours, shown))
     with Shards(directory, manifest, tier) as shards:
         if same_world and _as_saved(shards, rank, needs):
-            return Loaded(load_shard(directory, manifest, rank, tier=tier, neighbours=neighbours))
+            return Loaded(load_shard(directory, manifest, rank, None, tier, neighbours, shown))
         indexes = {one: shards.index(one) for one in range(manifest.world_size)}
     _require_pieces(parts_of(indexes), needs)
     apart = set() if same_world else _set_apart(directory, manifest, world_size, needs)
     boxes = {key: piece.box for key, piece in needs.pieces.items()}
-    state = load_cut(directory, manifest, rank, boxes, tier, neighbours)
+    state = load_cut(directory, manifest, rank, boxes, tier, neighbours, shown)
     return Loaded(state, frozenset(apart if rank >= manifest.world_size else ()))
 
 

@@ -21,6 +21,7 @@ from .manifest import Manifest
 from .node_reads import Neighbours
 from .numpy_state import Buffer, in_pages
 from .parts import Parts, Saved, misfit, parts_of
+from .progress import Progress, unseen
 from .read_shard import Damage
 from .rebuild import rebuild
 from .sealed import Json
@@ -37,6 +38,7 @@ def load_shard(
     world_size: int | None = None,
     tier: Path | None = None,
     neighbours: Neighbours | None = None,
+    shown: Progress = unseen,
 ) -> State:
     """A rank's state as it was saved; every block is checked while it is read.
 
@@ -51,7 +53,7 @@ def load_shard(
     with Shards(directory, manifest, tier) as shards, understood(shards, rank):
         tree = shards.index(rank).tree
         own = ((rank, run) for run in shards.index(rank).runs())
-        shards.fetch([*own, *_borrowed(shards, rank)], neighbours)
+        shards.fetch([*own, *_borrowed(shards, rank)], neighbours, shown)
         arrays = shards.all_arrays(rank)
         if shards.index(rank).borrows:
             tree = _Collected(shards, rank, arrays).with_borrowed(tree)
@@ -92,6 +94,7 @@ def load_cut(
     boxes: Mapping[Key, Box] | None,
     tier: Path | None = None,
     neighbours: Neighbours | None = None,
+    shown: Progress = unseen,
 ) -> State:
     """Like `load_state`, with the wanted boxes by their keys; None for all parts, whole."""
     source = rank % manifest.world_size
@@ -99,7 +102,7 @@ def load_cut(
         parts = parts_of({one: shards.index(one) for one in range(manifest.world_size)})
         nodes = array_paths(shards.index(source).tree)
         whole = (shards.holder(source, key, node) for key, node in nodes if key not in parts)
-        shards.fetch([shards.place(*place) for place in whole], neighbours)
+        shards.fetch([shards.place(*place) for place in whole], neighbours, shown)
         collected = _Collected(shards, source, [])
         tree = collected.with_parts(shards.index(source).tree, parts, boxes)
         state = cast(State, rebuild(tree, collected.arrays))

@@ -18,6 +18,7 @@ from .manifest import Manifest
 from .node_reads import Neighbours
 from .numpy_state import Buffer, in_pages
 from .pack import unpack
+from .progress import Progress, unseen
 from .read_shard import Shard
 from .receipt import Receipt
 from .way import in_memory
@@ -74,7 +75,12 @@ class Shards:
         index = self.index(rank)
         return index.forms[index.arrays[number]]
 
-    def fetch(self, wanted: Iterable[Place], neighbours: Neighbours | None = None) -> None:
+    def fetch(
+        self,
+        wanted: Iterable[Place],
+        neighbours: Neighbours | None = None,
+        shown: Progress = unseen,
+    ) -> None:
         """Reads the runs of some arrays in one go, for the methods below to take.
 
         What other ranks of this node want too is read by one of them.
@@ -83,9 +89,13 @@ class Shards:
         for rank, run in dict.fromkeys(wanted):
             data = self._fetched[rank, run.array] = in_pages(run.size_bytes)
             by_rank[rank].append((run, data.data))
-        done = node_reads.fill(neighbours, self._shareable(by_rank)) if neighbours else frozenset()
-        for rank, runs in by_rank.items():
-            self[rank].fill(runs, done)
+        total_bytes = sum(run.size_bytes for runs in by_rank.values() for run, _ in runs)
+        with shown(total_bytes) as advance:
+            done: frozenset[bytes] = frozenset()
+            if neighbours is not None:
+                done = node_reads.fill(neighbours, self._shareable(by_rank), advance)
+            for rank, runs in by_rank.items():
+                self[rank].fill(runs, done, advance)
 
     def _shareable(
         self, by_rank: Mapping[int, list[tuple[Run, memoryview]]]

@@ -25,6 +25,7 @@ from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
 from relight.storage.node_reads import WORTH_SHARING_BYTES, Neighbours
 from relight.storage.notes import Notes
+from relight.storage.progress import Progress, progress, unseen
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
@@ -42,6 +43,7 @@ from .world import World
 
 _RECEIPTS_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05
+_WORTH_A_BAR_BYTES: Final = 256 << 20
 
 
 State = Mapping[str, object]
@@ -267,7 +269,11 @@ class OwnCheckpoints:
     def _load(self, manifest: Manifest, needs: Callable[[], Needs]) -> tuple[Restored | None, str]:
         try:
             neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
-            restored = _read(self._directory, manifest, self._world, needs, neighbours=neighbours)
+            long = self._world.rank == 0 and manifest.payload_bytes >= _WORTH_A_BAR_BYTES
+            shown = partial(progress, "restore") if long else unseen
+            restored = _read(
+                self._directory, manifest, self._world, needs, neighbours=neighbours, shown=shown
+            )
         except (CheckpointDamaged, FileNotFoundError) as error:
             _tell(self._world, str(error))
             return None, str(error)
@@ -325,13 +331,14 @@ def _read(
     needs: Callable[[], Needs],
     tier: Path | None = None,
     neighbours: Neighbours | None = None,
+    shown: Progress = unseen,
 ) -> Restored:
     # In another world a rank reads the shards of all.
     rank, saved = world.rank, manifest.receipts
     for receipt in saved[rank : rank + 1] if world.size == manifest.world_size else saved:
         for file in receipt.files:
             await_file(step_dir(directory, manifest.step) / file)
-    loaded = load_for(directory, manifest, world.rank, world.size, needs(), tier, neighbours)
+    loaded = load_for(directory, manifest, world.rank, world.size, needs(), tier, neighbours, shown)
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
 
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from relight.storage.layout import Incarnation
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs, Piece
 from relight.storage.node_reads import Neighbours
+from relight.storage.progress import Advance
 from relight.storage.resize import load_for
 from relight.storage.way import Way
 
@@ -73,10 +76,31 @@ def marked(model: object, *, plain: bool) -> list[dict[str, object]]:
 
 def together(directory: Path, manifest: Manifest, name: str) -> list[dict[str, object]]:
     with ThreadPoolExecutor(2) as pool:
-        ranks = range(2)
-        meeting = Neighbours(f"{directory} {name}", 2)
-        loads = [pool.submit(load_shard, directory, manifest, n, neighbours=meeting) for n in ranks]
-        return [one.result(timeout=60) for one in loads]
+        meeting, bars = Neighbours(f"{directory} {name}", 2), [Bar(), Bar()]
+        loads = [
+            pool.submit(load_shard, directory, manifest, n, neighbours=meeting, shown=bar.shown)
+            for n, bar in enumerate(bars)
+        ]
+        found = [one.result(timeout=60) for one in loads]
+    assert [bar.done for bar in bars] == [bar.total for bar in bars]
+    return found
+
+
+class Bar:
+    """How many bytes it was told of, of how many."""
+
+    def __init__(self) -> None:
+        self.total = self.done = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def shown(self, total_bytes: int) -> Iterator[Advance]:
+        self.total += total_bytes
+        yield self._advance
+
+    def _advance(self, size_bytes: int) -> None:
+        with self._lock:
+            self.done += size_bytes
 
 
 @pytest.mark.parametrize(("plain", "compressed"), [(False, False), (True, False), (False, True)])

@@ -11,9 +11,9 @@ import click
 
 from relight.counted import counted
 from relight.resilience.exit_codes import EXIT_FAILED
+from relight.storage.progress import progress
 
 from .place import chosen_checkpoint
-from .progress import progress
 from .show import spelled
 
 if TYPE_CHECKING:

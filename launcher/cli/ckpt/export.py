@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from relight.counted import counted
+from relight.storage.progress import progress
 
 from .place import chosen_checkpoint
-from .progress import progress
 
 
 @click.command("export")

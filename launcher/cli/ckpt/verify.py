@@ -10,9 +10,9 @@ import click
 from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.exit_codes import EXIT_FAILED
+from relight.storage.progress import progress
 
 from .place import checkpoint_directory
-from .progress import progress
 
 
 @click.command("verify")

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+Advance = Callable[[int], None]
+Progress = Callable[[int], AbstractContextManager[Advance]]  # of so many bytes in all
+
+
+def unseen(total_bytes: int) -> AbstractContextManager[Advance]:
+    """Nobody is looking."""
+    return nullcontext(lambda _: None)
 
 
 @contextmanager
-def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total_bytes: int) -> Iterator[Advance]:
     """Gives the function to call with bytes that are done. Nothing is shown in a log or a pipe."""
     if not sys.stderr.isatty():
         yield lambda _: None

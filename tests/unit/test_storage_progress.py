@@ -1,0 +1,37 @@
+"""A bar for a person who looks, and nothing in a log."""
+
+from __future__ import annotations
+
+import os
+import pty
+from pathlib import Path
+
+import pytest
+
+from relight.storage.progress import progress
+
+
+def test_a_terminal_sees_what_is_done_how_fast_and_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        with progress("restore", 4 * 10**9) as advance:
+            advance(10**9)
+            advance(10**9)
+    seen = os.read(ours, 65536).decode()
+    os.close(ours)
+    for shown in ("restore", "2.0/4.0 GB", "B/s", "0:00:"):
+        assert shown in seen
+
+
+def test_a_log_sees_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        monkeypatch.setattr("sys.stderr", file)
+        with progress("restore", 10) as advance:
+            advance(10)
+    assert log.read_text() == ""
