@@ -144,7 +144,7 @@ def test_a_save_that_only_a_lost_host_had_comes_from_its_partner(site: Site) -> 
     spec = gated({"interval": "10 steps", "tiers": tiers}, site.shared)
     run = Run.submit(site, with_resources(spec, spares=1))
     shard = run.root / "checkpoints" / "000000000020" / f"{run.job_id}.0.g1" / "shard-00001.h5"
-    site.user("sh", "-c", f"mkdir -p {shard.parent} && mkfifo {shard}")  # nobody reads from it
+    site.user("sh", "-c", f"mkdir -p {shard.parent} && mkfifo {shard}")  # a copy waits there
     site.user("touch", str(site.shared / "gate-15"))
     run.wait(lambda: bool(run.processes(b"relight.storage.drain", b"20", b"1")))
     (drain,) = run.processes(b"relight.storage.drain", b"20", b"1")

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from stage.faulty_disk import Disk, faulty_disk
 
+from relight.errors import RelightError
 from relight.resilience.messages import Message
 from relight.resilience.worker.checkpoints import SupervisedCheckpoints
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.line import Line
 from relight.resilience.worker.world import World
 from relight.storage.commit import claim_epoch, commit
+from relight.storage.depot import listening_socket, take
 from relight.storage.drain import drain
-from relight.storage.layout import Incarnation, manifest_path, shard_path
+from relight.storage.layout import Incarnation, incarnation_dir, manifest_path, shard_path
 from relight.storage.needs import Needs
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
+from relight.storage.send import send
 from relight.storage.tier_folder import tier_folder
 
 ONE = Incarnation("1.0", 1)
@@ -28,8 +36,9 @@ VALUES = np.arange(50_000)
 class Rank:
     """A rank of a supervised run, and what it says to its agent."""
 
-    def __init__(self, place: Path) -> None:
-        self.directory, self.tier = place / "checkpoints", tier_folder(place, "run", "n1")
+    def __init__(self, place: Path, tier: Path | None = None) -> None:
+        self.directory = place / "checkpoints"
+        self.tier = tier_folder(tier or place, "run", "n1")
         self.words: list[Message] = []
         self.directory.mkdir()
         self.epoch = claim_epoch(self.directory, ONE)
@@ -54,6 +63,12 @@ class Rank:
         }
         environment = read_environment(environ, self.directory, None)
         return SupervisedCheckpoints(self.directory, environment, World(), self.line)
+
+    def said(self) -> list[object]:
+        """What it has told since the last time."""
+        kinds = [word["type"] for word in self.words]
+        self.words.clear()
+        return kinds
 
     def committed(self, step: int) -> str:
         assert self.start().save(step, {"w": VALUES}, Notes())
@@ -161,3 +176,62 @@ def test_what_is_restored_is_right_whatever_the_tier_holds(rank: Rank) -> None:
     (told,) = rank.words
     assert told["type"] == "tier_failed"
     assert "its digest does not match" in str(told["reason"])
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    (tmp_path / "fuse").mkdir()
+    with faulty_disk(tmp_path / "fuse", late=False) as found:
+        if found is None:
+            pytest.skip("/dev/fuse does not work here")
+        yield found
+
+
+def test_a_tier_whose_disk_fails_costs_no_checkpoint_and_no_value(
+    disk: Disk, tmp_path: Path
+) -> None:
+    rank = Rank(tmp_path, disk.root)
+    faults = [("MKDIR", 0), ("STATFS", 0), ("CREATE", 0), ("WRITE", 0), ("WRITE", 3), ("FSYNC", 0)]
+    for step, (call, after) in enumerate(faults, 1):
+        disk.fail(call, errno.EIO, after)
+        assert rank.start().save(step, {"w": VALUES}, Notes()), call
+        disk.mend()
+        assert rank.said() == ["tier_failed", "saved"], call
+        assert shard_path(rank.directory, step, ONE, 0).exists(), call
+    manifest = rank.committed(10)
+
+    def fails_while_it_is_read(step: int) -> Receipt:
+        assert rank.start().save(step, {"w": VALUES}, Notes())
+        rank.copied.set()
+        disk.drop_caches()
+        disk.fail("READ", errno.EIO, after=2)
+        return Receipt.from_json(str(rank.words.pop()["receipt"]))
+
+    receipt = fails_while_it_is_read(11)
+    with pytest.raises(OSError, match="Input/output error"):
+        drain(rank.tier, rank.directory, receipt)
+    disk.mend()
+    assert list(incarnation_dir(rank.directory, 11, ONE).iterdir()) == []
+
+    receipt = fails_while_it_is_read(12)
+    partner = tier_folder(tmp_path, "run", "n2")
+    with listening_socket() as server, ThreadPoolExecutor(1) as pool:
+        server.settimeout(10)
+        address = "127.0.0.1", server.getsockname()[1]
+        sent = pool.submit(send, rank.tier, 12, ONE, 0, address, b"key")
+        with server.accept()[0] as connection, pytest.raises((OSError, RelightError)):
+            take(connection, b"key", partner, 10**7)
+        assert isinstance(sent.exception(), OSError)
+    disk.mend()
+    assert [path for path in partner.rglob("*") if path.is_file()] == []
+
+    disk.drop_caches()
+    disk.fail("READ", errno.EIO, after=1)
+    checkpoints = rank.start(manifest)
+    restored = checkpoints.restore(lambda: Needs(pieces={}))
+    disk.mend()
+    assert restored is not None
+    assert np.array_equal(np.asarray(restored.state["w"]), VALUES)
+    assert (checkpoints.near, rank.said()) == (False, ["tier_failed"])
