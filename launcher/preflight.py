@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -47,6 +47,19 @@ from .variables import substitute
 
 _LAUNCH_S: Final = 10.0
 _POLL_S: Final = 0.1
+_LEAVE_S: Final = 3.0
+
+
+def config_here(directory: Path) -> RunConfig:
+    """A run as the files with defaults have it, which would save its checkpoints in ``directory``.
+
+    Raises:
+        SpecError: a file with defaults is wrong.
+    """
+    asked = {"command": ["true"], "checkpoint": {"directory": str(directory.absolute())}}
+    layer = merged([*default_layers(), Layer(asked, {})])
+    layer = substitute(layer, os.environ, "preflight-0")
+    return plan(build_spec(layer.value, layer.places), submitter("preflight"), "local").config
 
 
 def examine_here(directory: Path, *, active: bool) -> tuple[NodeReport, OnUnknown]:
@@ -56,10 +69,7 @@ def examine_here(directory: Path, *, active: bool) -> tuple[NodeReport, OnUnknow
     Raises:
         SpecError: a file with defaults is wrong.
     """
-    asked = {"command": ["true"], "checkpoint": {"directory": str(directory.absolute())}}
-    layer = merged([*default_layers(), Layer(asked, {})])
-    layer = substitute(layer, os.environ, "preflight-0")
-    config = plan(build_spec(layer.value, layer.places), submitter("preflight"), "local").config
+    config = config_here(directory)
     candidate = Candidate(node_name(), config, 0.0)
     # Asked of a process, as all checks: the directory may be on a file system that is away.
     (there,) = run_checks((_THERE,), candidate, _THERE.timeout_s)
@@ -155,6 +165,8 @@ def examination(run: StoredRun, *, active: bool) -> Iterator[Examination]:
     process = subprocess.Popen(tied.to_me(argv), env=env, stdin=nowhere, stdout=nowhere)
     try:
         yield Examination(config, limit_s, nodes, out_dir, process)
+        with suppress(subprocess.TimeoutExpired):  # who has told all is about to end
+            process.wait(_LEAVE_S)
     finally:
         end_all([process])
 

@@ -228,4 +228,8 @@ def _print_table(found: list[Standing]) -> None:
         word = f"{latest.fault}: {latest.newest}"
         # Evidence holds brackets, which are no markup.
         table.add_row(*map(Text, (one.node, one.cluster, until, score, runs, word)))
-    Console().print(table)
+    console = Console()
+    with console.capture() as printed:
+        console.print(table)
+    # By click: the terminal's encoding may lack what others have written.
+    click.echo(printed.get(), nl=False)

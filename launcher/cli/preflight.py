@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from relight.errors import UsageError
+from relight.resilience.config import HealthConfig
 from relight.resilience.exit_codes import EXIT_FAILED
 from relight.resilience.health.check import Check
 from relight.resilience.health.result import NodeReport, Outcome
@@ -75,19 +76,25 @@ def _refuse(what: str, asked: Mapping[str, bool], *but: str) -> None:
 def _list(as_json: bool) -> None:
     from relight.resilience.health.catalogue import ACTIVE, all_checks
 
+    from ..preflight import config_here
+
     checks = (*all_checks(), *ACTIVE)
+    health = config_here(Path()).health
     if as_json:
-        click.echo(json.dumps([_described(check) for check in checks]))
+        click.echo(json.dumps([_described(check, health) for check in checks]))
         return
     for check in checks:
-        again = ", repeated while ranks run" if check.repeated else ""
-        click.echo(f"{check.name}  (at worst {check.worst}, about {check.typical_s:g} s{again})")
+        more = ", repeated while ranks run" if check.repeated else ""
+        more += ", off" if check.name in health.skip else ""
+        click.echo(f"{check.name}  (at worst {check.worst}, about {check.typical_s:g} s{more})")
         click.echo(f"    reads: {check.reads}\n    good:  {check.threshold}")
         for limit in check.limits:
-            click.echo(f"    limit: {limit.name} = {limit.default:.12g} {limit.unit}")
+            counts = limit.of(health)
+            own = "" if counts == limit.default else f" ({limit.default:.12g} by default)"
+            click.echo(f"    limit: {limit.name} = {counts:.12g} {limit.unit}{own}")
 
 
-def _described(check: Check) -> dict[str, object]:
+def _described(check: Check, health: HealthConfig) -> dict[str, object]:
     return {
         "name": check.name,
         "reads": check.reads,
@@ -97,7 +104,8 @@ def _described(check: Check) -> dict[str, object]:
         "typical_s": check.typical_s,
         "timeout_s": check.timeout_s,
         "repeated": check.repeated,
-        "limits": {limit.name: limit.default for limit in check.limits},
+        "limits": {limit.name: limit.of(health) for limit in check.limits},
+        "off": check.name in health.skip,
     }
 
 

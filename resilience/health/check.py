@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Final
 
-from ..config import RunConfig
+from ..config import HealthConfig, RunConfig
 from ..ledger.faults import Fault
 from .result import Outcome
 
@@ -23,6 +23,10 @@ class Limit:
     default: float
     unit: str
     most: float = math.inf
+
+    def of(self, health: HealthConfig) -> float:
+        """The threshold that counts with these settings."""
+        return health.limits.get(self.check, {}).get(self.name, self.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Candidate:
 
     def limit(self, limit: Limit) -> float:
         """The threshold that counts for this run."""
-        return self.config.health.limits.get(limit.check, {}).get(limit.name, limit.default)
+        return limit.of(self.config.health)
 
 
 @dataclass(frozen=True, slots=True)

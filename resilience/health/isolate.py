@@ -63,7 +63,10 @@ def run_checks(
     try:
         for check in checks:
             if check.name not in stuck:
-                children.append(_start(check, candidate, limit_s))
+                try:
+                    children.append(_start(check, candidate, limit_s))
+                except OSError as error:  # of processes or files there are enough
+                    results[check.name] = _result(check, _not_run(error), 0.0)
         results |= _answers(children)
     finally:
         for child in children:
@@ -112,7 +115,12 @@ def _start(check: Check, candidate: Candidate, limit_s: float) -> _Child:
     started = time.monotonic()
     reader, writer = os.pipe()
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reader)
+        os.close(writer)
+        raise
     if pid == 0:
         _answer(check, candidate, writer, parent)
     os.close(writer)

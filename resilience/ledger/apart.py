@@ -28,6 +28,7 @@ AGAIN_S: Final = 60.0  # so long a silent ledger is not asked again
 _REAP_S: Final = 0.5
 _READ: Final = "read"
 _KEEP: Final = "keep"
+_BEGIN: Final = b"\0relight ledger\n"
 _one_writer: Final = threading.Lock()  # a record is read, changed and written: by one thread
 _silent: Final[dict[Path, float]] = {}  # when a ledger gave no answer, by the monotonic clock
 
@@ -62,7 +63,11 @@ class LedgerApart:
         code, said, errors = self._ask(_READ)
         if code != 0:
             raise LedgerSilent(f"the ledger {self.ledger.root} cannot be read: {errors}")
-        stream = io.BytesIO(said)
+        # What Python's start has printed stands before it.
+        _, begun, told = said.partition(_BEGIN)
+        if not begun:
+            raise LedgerSilent(f"the ledger {self.ledger.root} cannot be read: no answer is there")
+        stream = io.BytesIO(told)
         found: list[Record | None] = []
         while length := stream.readline():
             try:
@@ -130,6 +135,7 @@ def main(arguments: Sequence[str]) -> str | None:
     ledger = Ledger(Path(root), shared=kind == "shared")
     try:
         if action == _READ:
+            sys.stdout.buffer.write(_BEGIN)
             for data in ledger.contents():
                 sys.stdout.buffer.write(b"%d\n" % len(data) + data)
         else:

@@ -19,6 +19,7 @@ from .faults import DAY_S, RULES, Fault
 MAX_WEIGHT: Final = 1.0
 MAX_TTL_S: Final = 90 * DAY_S  # so that no one accuses a node for ever
 CLOCK_ERROR_S: Final = DAY_S  # a record from further in the future has a wrong clock
+MAX_AHEAD: Final = 100
 MAX_LINES: Final = 20
 MAX_LINE_CHARS: Final = 500
 MAX_GPUS: Final = 128  # parts of boards count, and have names of their own
@@ -107,13 +108,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What was seen against a node up to ``time`` counts no more: only these faults, if any."""
+    """What was seen against a node up to ``time`` counts no more: only these faults, if any.
+
+    ``ahead`` are the records that a clock ahead of ours had dated, by file name, with their dates:
+    the time does not wait for these, or it would forgive what is seen until then.
+    """
 
     cluster: str
     node: str
     time: float
     reason: str
     faults: tuple[Fault, ...] = ()
+    ahead: tuple[tuple[str, float], ...] = ()
 
     @property
     def file_name(self) -> str:
@@ -123,11 +129,14 @@ class Release:
     def covers(self, evidence: Evidence) -> bool:
         """Whether this evidence counts no more."""
         named = not self.faults or evidence.fault in self.faults
-        return named and evidence.last_seen <= self.time
+        until = max(self.time, dict(self.ahead).get(evidence.file_name, self.time))
+        return named and evidence.last_seen <= until
 
     def later(self, again: Release) -> Release:
         """The later of both, unless a wrong clock has dated this one."""
-        return self if again.time < self.time <= again.time + CLOCK_ERROR_S else again
+        newest = self if again.time < self.time <= again.time + CLOCK_ERROR_S else again
+        known = sorted({**dict(self.ahead), **dict(again.ahead)}.items(), key=lambda one: one[1])
+        return dataclasses.replace(newest, ahead=tuple(known[-MAX_AHEAD:]))
 
 
 Record = Evidence | Release
@@ -199,7 +208,17 @@ def _release(values: Mapping[str, object]) -> Release:
         faults=tuple(Fault(fault) for fault in _texts(values, "faults", len(Fault)))
         if "faults" in values
         else (),
+        ahead=_ahead(values.get("ahead", [])),
     )
+
+
+def _ahead(found: object) -> tuple[tuple[str, float], ...]:
+    if not isinstance(found, list) or len(found) > MAX_AHEAD:
+        raise ValueError(f"ahead is {found!r:.100}, not a list of at most {MAX_AHEAD}")
+    if not all(isinstance(one, list) and len(one) == 2 for one in found):
+        raise ValueError(f"ahead is {found!r:.100}, not names with their dates")
+    pairs = [dict(zip(("name", "date"), one, strict=True)) for one in found]
+    return tuple((_text(pair, "name"), _number(pair, "date")) for pair in pairs)
 
 
 def _file_name(cluster: str, node: str, subject: str) -> str:

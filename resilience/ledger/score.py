@@ -9,7 +9,7 @@ from typing import Final
 from relight.counted import counted
 
 from .faults import DAY_S, HOUR_S, Fault
-from .record import CLOCK_ERROR_S, Evidence, Identity, Record, Release
+from .record import CLOCK_ERROR_S, MAX_AHEAD, Evidence, Identity, Record, Release
 
 HALF_LIFE_S: Final = 7 * DAY_S
 LEMON_RUNS: Final = 3
@@ -70,13 +70,15 @@ def release_of(
     standing: Standing, reason: str, now: float, faults: tuple[Fault, ...] = ()
 ) -> Release:
     """What lets all that counts, or these faults, count no more, also if a clock ahead dated it."""
-    seen = [one.last_seen for one in standing.evidence if not faults or one.fault in faults]
+    seen = [one for one in standing.evidence if not faults or one.fault in faults]
+    ahead = tuple((one.file_name, one.last_seen) for one in seen if one.last_seen > now)
     return Release(
         cluster=standing.cluster,
         node=standing.node,
-        time=max((now, *seen)),
+        time=now,
         reason=reason,
         faults=faults,
+        ahead=ahead[:MAX_AHEAD],
     )
 
 

@@ -20,18 +20,22 @@ def ticket(standing: Standing) -> str:
     boots = list(dict.fromkeys(e.identity.boot_id for e in standing.evidence if e.identity.boot_id))
     gpus = list(dict.fromkeys(gpu for e in standing.evidence for gpu in e.identity.gpus))
     first = min(evidence.first_seen for evidence in standing.evidence)
+    by_hand = newest.fault is Fault.HAND
+    what = "excluded by hand" if by_hand else f"{newest.fault} fault"
     runs = f"{counted(len(standing.runs), 'independent run')}: {', '.join(standing.runs)}"
     by = f" by {runs}" if standing.runs else ""
     lines = [
-        f"Node {standing.node} ({standing.cluster}): {newest.fault} fault",
+        f"Node {standing.node} ({standing.cluster}): {what}",
         f"Seen from {_utc(first)} to {_utc(newest.last_seen)}{by}",
         *([f"Boot: {', '.join(boots)}"] if boots else []),
         *([f"GPUs: {', '.join(gpus)}"] if gpus else []),
         "Evidence, newest first:",
     ]
     for evidence in standing.evidence:
-        lines += [f"- {_utc(evidence.last_seen)} {evidence.run_id}: {x}" for x in evidence.lines]
-    why = f"{newest.fault} fault" if newest.fault is not Fault.HAND else newest.newest
+        lines += [
+            f"- {_utc(evidence.last_seen)} {evidence.run_id}: {x}" for x in reversed(evidence.lines)
+        ]
+    why = newest.newest if by_hand else what
     lines += [
         "Slurm was told nothing. To keep jobs away until it is repaired:",
         f"  scontrol update NodeName={standing.node} State=DRAIN Reason={shlex.quote(why)}",

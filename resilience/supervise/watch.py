@@ -125,6 +125,8 @@ class Watch:
             while True:
                 begun = self._process is not None
                 await asyncio.sleep(min(self._every_s, POLL_S) if begun else self._every_s)
+                if not begun and self._generation() < 1:
+                    continue  # the preflight is still looking
                 try:
                     if not begun:
                         self._first = await asyncio.to_thread(self._before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -103,6 +104,22 @@ def test_a_check_that_dies_was_not_carried_out(candidate: Candidate) -> None:
 def test_a_check_that_exits_was_not_carried_out(candidate: Candidate) -> None:
     result = one(candidate, lambda _: sys.exit(3))
     assert (result.outcome, result.evidence) == (Outcome.UNKNOWN, "could not be run: SystemExit: 3")
+
+
+def test_a_process_that_is_not_to_be_had_costs_its_check(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forks = os.fork, iter([BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))])
+
+    def rarely() -> int:
+        for error in forks:
+            raise error
+        return fork()
+
+    monkeypatch.setattr(os, "fork", rarely)
+    first, second = run_checks([check(_passes, "a"), check(_passes, "b")], candidate, LONG_S)
+    assert (first.outcome, "temporarily unavailable" in first.evidence) == (Outcome.UNKNOWN, True)
+    assert second.outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("leaves", [False, True])

@@ -66,11 +66,15 @@ def submit(relight: Relight, tmp_path: Path, command: str) -> str:
     return run_id
 
 
-def test_the_list(relight: Relight) -> None:
+def test_the_list(relight: Relight, tmp_path: Path) -> None:
     listed = json.loads(relight("preflight", "--list", "--json").stdout)
     assert [check["name"] for check in listed] == [check.name for check in (*CHECKS, *ACTIVE)]
     assert {"reads", "threshold", "worst", "typical_s", "limits"} <= set(listed[0])
-    assert "limit: per_cpu = 1.5" in relight("preflight", "--list").stdout
+    ours = "health: {checks: {load: {per_cpu: 4}, swap: off}}\n"
+    (tmp_path / "relight.yaml").write_text(ours)
+    told = relight("preflight", "--list").stdout
+    assert "limit: per_cpu = 4 runnable tasks per processor (1.5 by default)" in told
+    assert "swap  (at worst WARN, about 0.01 s, repeated while ranks run, off)" in told
 
 
 def test_this_machine(relight: Relight, tmp_path: Path) -> None:

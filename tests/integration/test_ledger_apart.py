@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,13 +21,17 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger")
 
 
-def test_a_ledger_apart_is_the_same(ledger: Ledger) -> None:
+def test_a_ledger_apart_is_the_same(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = LedgerApart(ledger)
     assert asked.files() == []
     record, word = evidence(), Release(cluster="mini", node="n2", time=1e10, reason="by hand")
     asked.add(record)
     asked.release(word)
     (own(ledger) / "n3.torn.json").touch()
+    (tmp_path / "sitecustomize.py").write_text("print('welcome')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     assert set(asked.files()) == {record, word, None}
     assert set(asked.records()) == {record, word}
     own(ledger).chmod(0o777)

@@ -115,6 +115,13 @@ def test_torn(data: bytes) -> None:
         from_bytes(data)
 
 
+@pytest.mark.parametrize("ahead", [None, ["x"], [["x"]], [["x", "y"]], [[1, 2]], [["x", 1]] * 101])
+def test_nonsense_of_clocks(ahead: object) -> None:
+    word = {"kind": "release", "cluster": "mini", "node": "n1", "time": 3, "reason": "repaired"}
+    with pytest.raises(RecordDamaged):
+        from_bytes(json.dumps({**word, "ahead": ahead}).encode())
+
+
 def test_what_others_wrote_cannot_steer_a_terminal() -> None:
     wicked = {**SOUND, "lines": ["\x1b[2J\nroot# "]}
     record = from_bytes(json.dumps(wicked).encode())

@@ -133,6 +133,8 @@ def test_a_release_covers_what_a_clock_ahead_of_ours_has_dated() -> None:
     assert ahead is not None
     word = release_of(ahead, "repaired", T0)
     assert at(T0, *ahead.evidence, word) is None
+    assert at(T0, *ahead.evidence, word.later(replace(word, time=T0 + 1, ahead=()))) is None
+    assert at(T0, evidence(run_id="c", seen=T0 + 1), word) is not None
     assert at(T0 + 61, evidence(run_id="c", seen=T0 + 61), word) is not None
 
 
@@ -222,7 +224,9 @@ def test_people_are_no_runs_and_their_newest_word_counts() -> None:
     assert (found.avoided, found.runs, seen_by(found)) == (True, (), "by ann")
     assert found.evidence[0].newest == "fan"
     told = ticket(found).splitlines()
+    assert told[0] == "Node n1 (mini): excluded by hand"
     assert told[1] == "Seen from 2027-01-15 08:00:00Z to 2027-01-15 08:00:02Z"
+    assert [line.rpartition(": ")[2] for line in told[5:7]] == ["fan", "burnt"]
     assert told[-1].endswith("Reason=fan")
     both = at(T0 + 2, again, evidence(run_id="lm-1"))
     assert both is not None
