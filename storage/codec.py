@@ -13,7 +13,7 @@ from .errors import CodecMissing
 
 SHUFFLE: Final = 2
 ZSTD: Final = 32015
-# Higher ones take twice the time and find less: what is left after the shuffle is entropy.
+# Level 3 takes twice the time and finds less: after the shuffle there is entropy, and no matches.
 LEVEL: Final = 1
 _LEAST_WINDOW_BYTES: Final = 1024  # less is no window to zstd
 
