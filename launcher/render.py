@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from relight.errors import UsageError
 
@@ -59,16 +60,7 @@ def render_script(values: ScriptValues) -> str:
         _check_one_line(option.value or "", f"sbatch option --{option.name}")
     _check_one_line(str(values.run_dir), "run_dir")
     _check_one_line(values.python, "the path of the Python interpreter")
-    environment = Environment(
-        undefined=StrictUndefined,
-        finalize=_quoted,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # HTML's rules: finalize quotes every value for the shell
-    )
-    source = files("relight.slurm_templates").joinpath("job.sh.j2").read_text()
-    return environment.from_string(source).render(
+    return _template().render(
         version=values.version,
         made_by=ShellCode(_comment(values.made_by)),
         options={option.name: option.value for option in values.options},
@@ -79,6 +71,21 @@ def render_script(values: ScriptValues) -> str:
         run_dir=str(values.run_dir),
         first=values.first,
     )
+
+
+@cache
+def _template() -> Template:
+    """Compiled once: a sweep has a script for each of its arrays, and one for its tasks."""
+    environment = Environment(
+        undefined=StrictUndefined,
+        finalize=_quoted,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # HTML's rules: finalize quotes every value for the shell
+    )
+    source = files("relight.slurm_templates").joinpath("job.sh.j2").read_text()
+    return environment.from_string(source)
 
 
 def _quoted(value: object) -> str:
