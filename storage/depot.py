@@ -46,9 +46,11 @@ def take(connection: socket.socket, key: bytes, tier: Path, share_bytes: int) ->
     line = PartnerLine(connection, key, caller=False)
     receipt = Receipt.from_json(str(line.hear().get("receipt")))
     try:
+        make_private(tier)
         if _is_here(tier, receipt):
             line.say({"answer": "have"})
             return receipt
+        drop(tier, receipt)  # half of one, maybe
         _require_room(tier, receipt, share_bytes)
         line.say({"answer": "send"})
         _receive(connection, tier, receipt)
@@ -68,7 +70,6 @@ def _is_here(tier: Path, receipt: Receipt) -> bool:
 
 
 def _require_room(tier: Path, receipt: Receipt, share_bytes: int) -> None:
-    make_private(tier)
     room = room_bytes(tier, receipt.rank, share_bytes)
     if receipt.size_bytes > room:
         raise CopyRefused(f"a copy takes {receipt.size_bytes} bytes, and {max(0, room)} are left")

@@ -83,9 +83,11 @@ class Partners:
         address_of: Callable[[str], str],
     ) -> None:
         """Before ranks start: open the depots, and bring shards to nodes that have lost theirs."""
-        if not self._on or len(nodes) < 2:
+        if not self._on:
             return
         self._generation, self._nodes, self._lines = generation, nodes, lines
+        if len(nodes) < 2:
+            return
         self._hosts = {node: address_of(node) for node in nodes}
         self._bringing = self._to_bring()
         share_bytes = self._config.tier_share_bytes(len(nodes))
@@ -118,9 +120,10 @@ class Partners:
         """Of ranks that have restored from their tiers: those that had saved on another node."""
         if self.chosen is None or not self._nodes:
             return ()
-        here = {rank: self._node_of(rank) for rank in ranks}
-        origin = {rank: self._origin.get(_shard(self.chosen, rank)) for rank in ranks}
-        return tuple(rank for rank in ranks if origin[rank] not in (None, here[rank]))
+        world_size = self.chosen.world_size  # another one than now, maybe
+        shards = {rank: _shard(self.chosen, rank % world_size) for rank in ranks}
+        here = {rank: (None, self._node_of(rank)) for rank in ranks}
+        return tuple(rank for rank in ranks if self._origin.get(shards[rank]) not in here[rank])
 
     def drain(self, shard: Shard, task: int) -> None:
         """Let the node of this agent copy what a lost node has saved to the directory."""

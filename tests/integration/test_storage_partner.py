@@ -158,6 +158,10 @@ def test_a_partner_that_is_full_or_does_not_listen_takes_nothing(nodes: Nodes) -
     with pytest.raises(CopyRefused, match=f"takes {receipt.size_bytes} bytes, and 1000 are left"):
         nodes.copy(1, share_bytes=1000)
     assert nodes.left() == []
+    half = shard_path(nodes.partner, 1, ONE, 0)  # of a depot that was killed
+    half.parent.mkdir(parents=True)
+    half.write_bytes(bytes(receipt.size_bytes))
+    assert nodes.copy(1, share_bytes=receipt.size_bytes) == receipt
     with listening_socket() as server:
         port = server.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):

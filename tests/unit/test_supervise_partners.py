@@ -145,6 +145,8 @@ def test_shards_are_brought_to_the_node_in_the_place_of_a_lost_one() -> None:
     assert (failed.rank, failed.node, failed.partner) == (3, "n3", None)
     assert failed.reason == "its shard of step 20 is not brought from n1: full"
     assert attempt.partners.moved((0, 1, 2)) == (2,)
+    asyncio.run(attempt.start("n3", "n1", "n4"))
+    assert attempt.partners.moved((3, 4)) == (3, 4), "also in a world of another size"
 
 
 def test_older_shards_are_forgotten_and_trouble_is_told_once() -> None:
