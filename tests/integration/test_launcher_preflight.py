@@ -15,7 +15,12 @@ import pytest
 
 from relight.errors import UsageError
 from relight.launcher.cli.preflight import command
+from relight.launcher.preflight import Examination
+from relight.resilience.config import RunConfig
 from relight.resilience.health.catalogue import ACTIVE, CHECKS
+from relight.resilience.health.preflight import write_report
+from relight.resilience.health.result import NodeReport
+from relight.resilience.ledger.record import Identity
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 RELIGHT = Path(sys.executable).with_name("relight")
@@ -107,6 +112,21 @@ def test_the_nodes_of_a_run(relight: Relight, tmp_path: Path, fake: Path) -> Non
     answer = json.loads(relight("preflight", run, "--json", code=1).stdout)
     assert list(answer["bad"]) == ["n2"]
     assert set(answer["nodes"]) == {"n1", "n2"}
+
+
+def test_results_are_told_as_they_come(tmp_path: Path, run_config: RunConfig) -> None:
+    def report(node: str) -> None:
+        found = NodeReport(node=node, results=(), identity=Identity(), started=0.0, seconds=1.0)
+        write_report(tmp_path, found)
+
+    with subprocess.Popen(["sleep", "600"]) as step:
+        nodes = ("n1", "n2", "n3")
+        coming = Examination(run_config, 60.0, nodes, tmp_path, step).reports()
+        for node in ("n2", "n1"):
+            report(node)
+            assert next(coming).node == node, "the step is still there, and others are missing"
+        step.kill()
+        assert list(coming) == []
 
 
 def test_nodes_that_do_not_answer_are_unclear(relight: Relight, tmp_path: Path, fake: Path) -> None:
