@@ -62,7 +62,7 @@ class Node:
 worlds = st.tuples(st.lists(blocks, min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, st.randoms(use_true_random=False))
 def test_what_several_want_is_read_once_and_reaches_all(
     world: tuple[Blocks, int, int], chance: st.DataObject
@@ -78,7 +78,7 @@ def test_what_several_want_is_read_once_and_reaches_all(
     assert node.ends == dict.fromkeys(range(len(wanted)), asks)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds, st.randoms(use_true_random=False))
 def test_those_who_are_left_are_never_kept_waiting(
     world: tuple[Blocks, int, int], chance: st.DataObject
