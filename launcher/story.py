@@ -218,6 +218,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "GpuMemoryStayed": _gpu_memory_stayed,
     "LossNotFinite": lambda d: f"rank {d.get('rank')} on {d.get('node')}: {d.get('detail')}",
     "NodesWatched": _nodes_watched,
+    "ExclusionForgotten": lambda d: (
+        f"other runs will meet {d.get('node')}, which is not remembered: {d.get('reason')}"
+    ),
     "NodesExamined": _nodes_examined,
     "NodeDegraded": lambda d: f"{d.get('node')} turns bad while ranks run: {d.get('evidence')}",
     "StopRequested": lambda d: f"told to stop ({d.get('cause')}): {d.get('evidence')}",

@@ -181,6 +181,14 @@ class NodesWatched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusionForgotten:
+    """The ledger took no record of a node that the run leaves out: other runs will meet it."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodesExamined:
     """The last look at the nodes, after the run has ended; ``bad`` maps nodes to the evidence."""
 
@@ -328,6 +336,7 @@ Event = (
     | NodesProbed
     | NodesRejected
     | NodesWatched
+    | ExclusionForgotten
     | NodesExamined
     | NodeDegraded
     | StopRequested

@@ -31,6 +31,7 @@ from .events import (
     CheckpointCommitted,
     CheckpointRefused,
     Event,
+    ExclusionForgotten,
     GpuMemoryStayed,
     LossNotFinite,
     NodeDegraded,
@@ -149,6 +150,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             return node_degraded(state, event, policy, now)
         case (
             NodesWatched()
+            | ExclusionForgotten()
             | NodesExamined()
             | Notified()
             | TierFailed()

@@ -39,8 +39,9 @@ _FAULTS: Final[dict[str, Fault]] = {
 }
 
 
-def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: float) -> None:
-    """Keep in the ledger that this run leaves a node, so that the next run avoids it.
+def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: float) -> str | None:
+    """Keep in the ledger that this run leaves a node, so that the next run avoids it; gives the
+    reason why it could not be kept.
 
     Called once for each ``ExcludeNode``; reads the preflight's reports, writes one small file, and
     may block as long as the run folder's filesystem does. It never raises: a run does not fail for
@@ -48,12 +49,14 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     """
     cluster = os.environ.get("SLURM_CLUSTER_NAME")
     if not cluster:
-        return
+        return None
     try:
         reports = _reports(order, RunFolder(config.run_dir), attempt)
         default_ledger().add(evidence_of(cluster, config.run_id, order, reports, now))
     except (RelightError, OSError) as error:
         _log.warning("the exclusion of %s is not remembered: %s", order.node, error)
+        return str(error)
+    return None
 
 
 def record_trends(run_id: str, seen: Sequence[Trend], identity: Identity, now: float) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
 from typing import Final
 
 from relight.storage.condition import steps
@@ -35,6 +35,7 @@ from ..decide.events import (
     AllocationArranged,
     AllocationRefused,
     Event,
+    ExclusionForgotten,
     RestoreImpossible,
     StartFailed,
 )
@@ -130,10 +131,17 @@ class Orders:
                 self._spawn(self._withdraw(action))
             case ExcludeNode():
                 # Not a task: those are cancelled at the end, and this must be written.
-                note = partial(record_exclusion, self._config, self._allocation.attempt)
-                asyncio.get_running_loop().run_in_executor(None, note, action, time.time())
+                loop = asyncio.get_running_loop()
+                loop.run_in_executor(None, self._remember, loop, action, time.time())
             case Finish():
                 pass  # what it says is in the state and in the journal
+
+    def _remember(self, loop: asyncio.AbstractEventLoop, order: ExcludeNode, now: float) -> None:
+        why = record_exclusion(self._config, self._allocation.attempt, order, now)
+        if why is not None:
+            told = ExclusionForgotten(node=order.node, reason=why)
+            with contextlib.suppress(RuntimeError):  # the loop has ended: the log tells
+                loop.call_soon_threadsafe(self._emit, told)
 
     async def _preflight(self, order: RunPreflight) -> None:
         done = await run_preflight(self._config, self._cluster, self._allocation, order.nodes)

@@ -24,6 +24,7 @@ from relight.resilience.decide.events import (
     CheckpointCommitted,
     CheckpointRefused,
     Event,
+    ExclusionForgotten,
     GpuMemoryStayed,
     LossNotFinite,
     NodeDegraded,
@@ -150,6 +151,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(CheckpointDrilled, step=st.integers(0, 9), damage=st.sampled_from(["", "x"])),
     st.builds(NodeDegraded, node=nodes, evidence=st.just("x"), can_save=st.booleans()),
     st.builds(NodesWatched, warnings=st.just(("x",))),
+    st.builds(ExclusionForgotten, node=nodes, reason=st.just("x")),
     st.builds(
         CheckpointRestored,
         generation=generations,

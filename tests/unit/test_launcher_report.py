@@ -199,6 +199,11 @@ def test_history_of_a_run_that_has_not_begun() -> None:
             {"bad": {"n1": "hot"}, "silent": ["n2"]},
             "preflight: not fit: n1 (hot); no answer: n2",
         ),
+        (
+            "ExclusionForgotten",
+            {"node": "n1", "reason": "full"},
+            "other runs will meet n1, which is not remembered: full",
+        ),
         ("NodesExamined", {"bad": {}}, "after the run: the light checks find no fault"),
         (
             "PreflightFinished",

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from relight.resilience.config import RunConfig
-from relight.resilience.decide.actions import RequestAllocation
-from relight.resilience.decide.events import AllocationArranged, AllocationRefused, Event
+from relight.resilience.decide.actions import ExcludeNode, RequestAllocation
+from relight.resilience.decide.events import (
+    AllocationArranged,
+    AllocationRefused,
+    Event,
+    ExclusionForgotten,
+)
 from relight.resilience.supervise import orders as module
 from relight.resilience.supervise.cluster import Allocation, Cluster, ClusterUnavailable, Restart
 from relight.resilience.supervise.orders import Orders
@@ -101,3 +107,33 @@ def test_who_has_asked_for_nothing_does_not_wait(run_config: RunConfig) -> None:
         lambda: asyncio.sleep(0),
     )
     asyncio.run(orders.answered())
+
+
+def test_an_exclusion_that_the_ledger_does_not_take_is_told(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ledger").touch()
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "mini")
+    monkeypatch.setenv("RELIGHT_LEDGER", str(tmp_path / "ledger"))
+
+    async def story() -> Event:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        orders = Orders(
+            run_config,
+            cast(Cluster, None),
+            cast(Allocation, SimpleNamespace(attempt="7.0")),
+            cast(Ranks, None),
+            cast(Saves, None),
+            cast(Pace, None),
+            told.put_nowait,
+            asyncio.create_task,
+            lambda: None,
+            cast(Callable[[], Any], None),
+        )
+        orders.carry_out(ExcludeNode(node="n1", cause="preflight", reason="burnt"))
+        async with asyncio.timeout(60):
+            return await told.get()
+
+    event = asyncio.run(story())
+    assert isinstance(event, ExclusionForgotten)
+    assert (event.node, "takes no record" in event.reason) == ("n1", True)
