@@ -153,7 +153,8 @@ class Host(threading.Thread):
         for member in self._lines.keys() - self._ready:
             self._leave(member)
         exchange = Exchange({member: self._wanted[member] for member in self._lines})
-        slots = _slots(len(self._lines), exchange.shared)
+        wanted = sum(len(self._wanted[member]) for member in self._lines)
+        slots = _slots(len(self._lines), exchange.shared, wanted)
         self._exchange = exchange
         memory = os.memfd_create("relight-node-reads")
         try:
@@ -190,8 +191,9 @@ class Host(threading.Thread):
             self._answer(self._exchange.left(member))
 
 
-def _slots(ranks: int, shared: int) -> int:
+def _slots(ranks: int, shared: int, wanted: int) -> int:
     """How many blocks may lie in memory at a time; none where there is too little of it."""
-    room = room_bytes() // 4 // BLOCK_BYTES
+    # What ranks want they have memory for, which is not taken yet.
+    room = max(0, room_bytes() // BLOCK_BYTES - wanted) // 4
     slots = min(_MOST_SLOTS, _SLOTS_PER_RANK * ranks, shared, room)
     return slots if slots >= min(shared, 2 * ranks) else 0

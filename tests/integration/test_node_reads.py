@@ -161,7 +161,7 @@ def test_without_memory_to_share_each_reads_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: Counter[str]
 ) -> None:
     manifest = save(tmp_path, marked(MODEL, plain=False))
-    monkeypatch.setattr(node_reads_host, "room_bytes", lambda: 7 * BLOCK_BYTES)
+    monkeypatch.setattr(node_reads_host, "room_bytes", lambda: 25 * BLOCK_BYTES)
     assert together(tmp_path, manifest, "restore") == marked_back()
     assert read_bytes.total() == 2 * sum(map(len, MODEL.values()))
 
