@@ -69,6 +69,11 @@ def main(arguments: Sequence[str]) -> int:
             if (code := go_back(plan.config, os.environ)) is not None:
                 return code
         with cluster_of(plan) as cluster:
+            if plan.cluster == "slurm" and "SLURM_HET_SIZE" in os.environ:
+                from .torn_job import leave_torn
+
+                if (code := leave_torn(plan.config, cluster)) is not None:
+                    return code
             if plan.config.program == "script":  # it would not outlive its supervisor
                 return supervise(plan.config, cluster)
             config = plan.config

@@ -184,6 +184,8 @@ def test_a_heterogeneous_job_comes_back_with_all_its_components(desk: Desk) -> N
     tasks = [line.split() for line in lines if line.startswith("task")]
     assert sorted(words[1] for words in tasks[3:]) == ["0", "1", "2"]
     assert len({words[-1] for words in tasks[3:]}) == 3, "three nodes"
+    preflights = run.data_of("PreflightFinished")
+    assert [data["silent"] for data in preflights] == [[], []], "every node has reported"
 
 
 SIGNALS = """#!/bin/bash

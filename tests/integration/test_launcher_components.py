@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stage.local import Run
 
 from relight.launcher.clusters.slurm.client import SlurmClient
+from relight.launcher.clusters.slurm.cluster import SlurmCluster
 from relight.launcher.clusters.slurm.restart import Rearrangement
-from relight.resilience.supervise.cluster import Restart
+from relight.launcher.torn_job import leave_torn
+from relight.resilience.config import RunConfig
+from relight.resilience.exit_codes import EXIT_RESTART
+from relight.resilience.supervise.cluster import Restart, StepRequest
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
+BATCH = {
+    "SLURM_JOB_ID": "5",
+    "SLURM_HET_SIZE": "2",
+    "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
+}
 SPEC = """\
 name: pair
 command: [sh, -c, 'echo $RELIGHT_COMPONENT $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE']
@@ -34,6 +45,24 @@ def test_all_components_on_one_machine(tmp_path: Path) -> None:
         "I am head 0 of 5",
         *("rest 1 of 5, 0 of 2", "rest 2 of 5, 1 of 2"),
         *("rest 3 of 5, 0 of 2", "rest 4 of 5, 1 of 2"),
+    ]
+
+
+def test_a_step_of_a_script_knows_how_many_components_there_are(
+    run_config: RunConfig, fake: Path
+) -> None:
+    """Else srun takes all nodes for those of the first."""
+    env = {**BATCH, "SLURM_NTASKS": "1"}
+    cluster = SlurmCluster(replace(run_config, program="script"), env)
+    nodes = cluster.allocation().nodes
+    assert nodes == ("n1", "n2", "n3")
+    request = StepRequest(
+        name="x", nodes=nodes, tasks_per_node=1, cpus_per_task=1, argv=("true",), env={}
+    )
+    command = cluster.step_command(request)
+    assert (command.env["SLURM_HET_SIZE"], "SLURM_NTASKS" in command.env) == ("2", False)
+    assert [word for word in command.argv if word.startswith("--nodelist")] == [
+        *("--nodelist=n1", "--nodelist=n2,n3")
     ]
 
 
@@ -84,6 +113,24 @@ def test_a_successor_leaves_it_out_of_all(fake: Path) -> None:
     (fake / "squeue.out").write_text("")
     assert rearrangement(keep_id=False).arrange(["n3"], "successor") == Restart("successor", "9")
     assert "sbatch --parsable --dependency=afterany:5 --exclude=n3 job.sh" in calls(fake)
+
+
+def test_a_job_that_slurm_restarted_in_part_is_left_for_a_whole_one(
+    run_config: RunConfig, fake: Path
+) -> None:
+    told = (fake / "scontrol.out").read_text()
+    leader, follower = told.replace("Requeue=1", "Requeue=0").splitlines()
+    leader = leader.replace("Restarts=0", "Restarts=1").replace(
+        "StartTime=2026-11-30T10:04:33", "StartTime=2026-11-30T10:06:00"
+    )
+    (fake / "scontrol.out").write_text(f"{leader}\n{follower}\n")
+    (fake / "squeue.out").write_text("")
+    env = {**BATCH, "SLURM_RESTART_COUNT": "1"}
+    run_config.run_dir.mkdir(parents=True, exist_ok=True)
+    assert leave_torn(run_config, SlurmCluster(run_config, env)) == EXIT_RESTART
+    assert any(call.startswith("sbatch") and "afterany:5" in call for call in calls(fake))
+    (fake / "scontrol.out").write_text(told)
+    assert leave_torn(run_config, SlurmCluster(run_config, env)) is None
 
 
 def test_as_many_nodes_stay_as_all_components_of_a_partition_need(fake: Path) -> None:

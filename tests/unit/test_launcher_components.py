@@ -12,6 +12,7 @@ from relight.launcher.launch_plan import LaunchPlan, Submitter
 from relight.launcher.plan import plan
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import parse_spec
+from relight.launcher.torn_job import is_torn
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.begin import policy_of
 from relight.resilience.supervise.cluster import StepRequest
@@ -140,6 +141,22 @@ def test_what_slurm_says_of_all_components() -> None:
     assert job.end_time is not None
     assert before.end_time is not None
     assert job.end_time < before.end_time, "the preemption of any component ends the job"
+
+
+def test_a_component_that_has_missed_a_restart() -> None:
+    """It runs since before; after the next restart of all it still counts one less."""
+    leader, follower = RECORDED.read_text().splitlines()
+    again = leader.replace("Restarts=0", "Restarts=1")
+    later = again.replace("StartTime=2026-11-30T10:04:33", "StartTime=2026-11-30T10:06:00")
+
+    def torn(*lines: str) -> bool:
+        job = parse_job("\n".join(lines))
+        assert job is not None
+        return is_torn(job)
+
+    assert torn(later, follower)
+    assert not torn(again, follower)
+    assert not torn(leader, follower)
 
 
 ONE = "{name: a}"

@@ -158,7 +158,8 @@ class SlurmCluster:
     def _env_for_steps(self) -> dict[str, str]:
         """A script's own options for its steps, such as SLURM_GPU_BIND, are not for ours."""
         if self.config.program == "script":
-            kept = ("SLURM_JOB_ID", "SLURM_CONF")
+            # Without it srun takes all nodes of a heterogeneous job for those of one component.
+            kept = ("SLURM_JOB_ID", "SLURM_HET_SIZE", "SLURM_CONF")
             return {
                 name: value
                 for name, value in self.env.items()

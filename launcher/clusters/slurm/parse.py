@@ -77,7 +77,7 @@ class JobFacts:
     """One job, from ``scontrol show job``. Times are Unix seconds, None when Slurm has none.
 
     Of a heterogeneous job the first component stands for it, where the batch script runs;
-    ``others`` are those after it, and times are the first of any component.
+    ``others`` are those after it, and the times of end and preemption are the first of any.
     """
 
     job_id: str
@@ -87,6 +87,7 @@ class JobFacts:
     requeue: bool
     end_time: float | None
     preempt_time: float | None
+    start_time: float | None = None
     time_limit: str
     partition: str
     nodes: tuple[str, ...]
@@ -169,6 +170,7 @@ def _parse_one(text: str) -> JobFacts | None:
         requeue=_field(text, "Requeue") == "1",
         end_time=parse_time(_field(text, "EndTime")),
         preempt_time=parse_time(_field(text, "PreemptTime")),
+        start_time=parse_time(_field(text, "StartTime")),
         time_limit=_field(text, "TimeLimit") or "",
         partition=_field(text, "Partition") or "",
         nodes=expand_nodes(_field(text, "NodeList") or ""),
