@@ -37,6 +37,8 @@ def _is_rank_1(entry: Path, trial: Trial) -> bool:
         environment = (entry / "environ").read_bytes().split(b"\0")
     except OSError:
         return False  # it ended while we looked
+    if b"submitit.core._submit" in words:  # it runs the job itself, and sets RANK while it runs
+        return str(trial.folder / "submitit").encode() in words and b"SLURM_PROCID=1" in environment
     return str(trial.trace).encode() in words and b"RANK=1" in environment and b"-c" not in words
 
 

@@ -23,7 +23,7 @@ from faults import FAULTS
 from report import image, plot_bars, replace_part
 from stage.site import Site, eventually
 
-LIMIT_S = 180.0
+LIMIT_S = 240.0  # a requeued job waits for two minutes, after its grace
 STEADY_S = 22.0  # of steps before the fault: in a long run everything is warm
 
 Recovered = tuple[float, int]  # seconds from the fault to the first new step, steps done twice

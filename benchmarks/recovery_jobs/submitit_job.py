@@ -6,7 +6,7 @@ submitit starts the callable on every task, calls `checkpoint` when its signal c
 from __future__ import annotations
 
 import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,7 +17,7 @@ JOB = Path(__file__).with_name("ddp_job.py")
 
 
 class Training:
-    """The job's command on one task, and how it goes on after a requeue."""
+    """The job on one task, in submitit's own process, as people use it."""
 
     def __init__(self, arguments: list[str]) -> None:
         self.arguments = arguments
@@ -31,8 +31,9 @@ class Training:
             "MASTER_PORT": "29519",
             "OMP_NUM_THREADS": "1",
         }
-        command = [sys.executable, str(JOB), *self.arguments]
-        subprocess.run(command, env=os.environ | world, check=True)
+        os.environ |= world
+        sys.argv = [str(JOB), *self.arguments]
+        runpy.run_path(str(JOB), run_name="__main__")
 
     def checkpoint(self) -> DelayedSubmission:
         return DelayedSubmission(Training(self.arguments))  # the job reads its own newest file
