@@ -24,6 +24,7 @@ from .receipt import Receipt
 from .way import in_memory
 
 Place = tuple[int, Run]  # a rank, and a run of its shard
+_Runs = defaultdict[int, list[tuple[Run, memoryview]]]  # by rank, with where they go
 
 _MOST_OPEN = 64  # a process may often have 1024 files open, a checkpoint more shards
 
@@ -85,33 +86,35 @@ class Shards:
 
         What other ranks of this node want too is read by one of them.
         """
-        by_rank: dict[int, list[tuple[Run, memoryview]]] = defaultdict(list)
+        shared, own = _Runs(list), _Runs(list)
         for rank, run in dict.fromkeys(wanted):
             data = self._fetched[rank, run.array] = in_pages(run.size_bytes)
-            by_rank[rank].append((run, data.data))
-        total_bytes = sum(run.size_bytes for runs in by_rank.values() for run, _ in runs)
+            runs = shared if neighbours is not None and self._may_be_shared(rank, run) else own
+            runs[rank].append((run, data.data))
+        total_bytes = sum(
+            run.size_bytes for runs in (*shared.values(), *own.values()) for run, _ in runs
+        )
         with shown(total_bytes) as advance:
-            done: frozenset[bytes] = frozenset()
             if neighbours is not None:
-                done = node_reads.fill(neighbours, self._shareable(by_rank), advance)
-            for rank, runs in by_rank.items():
-                self[rank].fill(runs, done, advance)
+                done = node_reads.fill(neighbours, self._by_digest(shared), advance)
+                for rank, runs_of_rank in shared.items():
+                    self[rank].fill(runs_of_rank, done, advance)
+            # A block of these may be like one that is done, and still lacks in its own place.
+            for rank, runs_of_rank in own.items():
+                self[rank].fill(runs_of_rank, (), advance)
 
-    def _shareable(
-        self, by_rank: Mapping[int, list[tuple[Run, memoryview]]]
-    ) -> dict[bytes, list[node_reads.Place]]:
-        """What other ranks may want too, if it is not in memory already."""
+    def _may_be_shared(self, rank: int, run: Run) -> bool:
+        """Whether other ranks may want it too, and it is not in memory already."""
+        index = self.index(rank)
+        if index.block_bytes > blocks.BLOCK_BYTES or in_memory(self[rank].path):
+            return False
+        is_part = run.array is not None and self.form(rank, run.array).global_shape is not None
+        return bool(index.borrows) or not is_part  # else each rank has its own
+
+    def _by_digest(self, runs: _Runs) -> dict[bytes, list[node_reads.Place]]:
         found: dict[bytes, list[node_reads.Place]] = defaultdict(list)
-        for rank, runs in by_rank.items():
-            index = self.index(rank)
-            if index.block_bytes > blocks.BLOCK_BYTES or in_memory(self[rank].path):
-                continue
-            for run, data in runs:
-                is_part = (
-                    run.array is not None and self.form(rank, run.array).global_shape is not None
-                )
-                if is_part and not index.borrows:  # each rank has its own
-                    continue
+        for rank, of_rank in runs.items():
+            for run, data in of_rank:
                 for digest, place in self[rank].places(run, data):
                     found[digest].append(place)
         return found

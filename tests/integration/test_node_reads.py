@@ -114,6 +114,18 @@ def test_what_two_ranks_want_is_read_once(
     assert read_bytes.total() == SHARED_BYTES
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_part_that_is_like_what_is_shared_comes_back_too(tmp_path: Path, plain: bool) -> None:
+    """As averages of weights are at their first save: the same bytes, in another place."""
+    weights = np.frombuffer(MODEL["w0"][:BLOCK_BYTES] * 2, np.uint8)
+    states = marked(weights, plain=plain)
+    for number, state in enumerate(states):
+        state["average"] = Part(weights[:BLOCK_BYTES], weights.shape, (number * BLOCK_BYTES,))
+    for restored in together(tmp_path, save(tmp_path, states), "restore"):
+        assert np.array_equal(np.asarray(restored["model"]), weights)
+        assert np.array_equal(np.asarray(restored["average"]), weights[:BLOCK_BYTES])
+
+
 def marked_back() -> list[dict[str, object]]:
     return [{"model": MODEL, "own": n} for n in range(2)]
 
