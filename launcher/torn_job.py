@@ -1,8 +1,8 @@
 """A heterogeneous job of which Slurm has restarted a part alone, and how the run gets out of it.
 
-When a batch host is lost that is the only node of its component, Slurm (seen on 22.05 and 24.11) requeues
-that component and forgets the others: they run on since their first life, with steps of it, and
-the component may be given one of their nodes. Steps over all of them do not start then.
+When a batch host is lost that is the only node of its component, Slurm (seen on 22.05 and 24.11)
+requeues that component and forgets the others: they run on since their first life, with steps of
+it, and the component may be given one of their nodes. Steps over all of them do not start then.
 """
 
 from __future__ import annotations
