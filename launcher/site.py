@@ -141,7 +141,9 @@ def warnings(resources: Resources, run: RunConfig) -> list[str]:
         site = site_of(client.config() if asks_config else {}, partitions)
     except RelightError:  # the job is sent, and a warning is worth no failure
         return []
-    former = partial(former_runs, run.name, run.run_id, run.checkpoint.directory)
+    directory = run.checkpoint.directory
+    own = directory.is_relative_to(run.run_dir)  # new, as the run is
+    former = partial(former_runs, run.name, run.run_id, None if own else directory)
     preempted = (
         preemption_warning(site, partition, former) for partition in resources.nodes_by_partition
     )
