@@ -31,8 +31,8 @@ class FormerRuns:
 
 
 def former_runs(name: str, run_id: str, directory: Path | None) -> FormerRuns:
-    """Of those called ``name`` all but ``run_id``, and of the checkpoints in ``directory``, which is
-    None where it is the new run's own."""
+    """Of those called ``name`` all but ``run_id``, and of the checkpoints in ``directory``: None
+    where it is the new run's own."""
     if directory is not None and (newest_s := _newest_checkpoint_s(directory)) is not None:
         return FormerRuns(any=True, save_s=newest_s)
     ids = [one for one in run_ids() if one.rpartition("-")[0] == name and one != run_id]
