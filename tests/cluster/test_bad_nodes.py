@@ -106,10 +106,10 @@ def test_a_node_that_turns_bad_under_its_ranks_is_left_with_no_lost_step(
     run = Run.submit(
         site,
         heat(
-            steps=120,
+            step_time_s=0.15,  # the run goes on while all nodes are asked
             resources={"nodes": 2, "spares": 1, "tasks_per_node": 2, "memory": "1GB"},
             checkpoint={"interval": "1000 steps"},
-            health={"during": "2s"},
+            health={"during": "1s"},
             setup=[f"export PYTHONPATH={flags}"],
         ),
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from relight.errors import UsageError
+from relight.launcher import unread_xid_table
 from relight.launcher.layers import Layer
 from relight.launcher.plan import run_config
 from relight.launcher.run_creation import submitter
@@ -16,6 +18,7 @@ from relight.launcher.spec_file import load_spec, parse_spec
 from relight.launcher.spec_meanings import MEANINGS
 from relight.launcher.spec_schema import described_schema, keys
 from relight.launcher.variables import substitute
+from relight.resilience.health.gpu import xid_table
 
 
 def faults(text: str) -> list[tuple[int, str]]:
@@ -316,3 +319,16 @@ def test_a_table_of_xids_is_read_with_the_spec(
     (fault,) = caught.value.faults
     assert fault.line == 2
     assert said in fault.message
+
+
+def test_a_table_of_xids_on_a_dead_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = threading.Event()
+    monkeypatch.setattr(xid_table, "read_xid_table", lambda _path: back.wait())
+    monkeypatch.setattr(unread_xid_table, "LIMIT_S", 0.05)
+    path = tmp_path / "job.yaml"
+    path.write_text("command: x\nhealth: {xid_table: /dead/xids.json}\n")
+    with pytest.raises(SpecError, match=r"/dead/xids.json gives no answer in 0.05 s"):
+        load_spec(path)
+    back.set()
