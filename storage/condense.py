@@ -53,10 +53,11 @@ def condensed(
         )
     bases = sorted({one.kept.base for one in there.values()})
     sizes = {base: target.with_name(base).stat().st_size for base in bases}
-    return replace(_of_copy(receipt, written), bases=sizes)
+    return replace(receipt_of_copy(receipt, written), bases=sizes)
 
 
-def _of_copy(receipt: Receipt, written: Written) -> Receipt:
+def receipt_of_copy(receipt: Receipt, written: Written) -> Receipt:
+    """Of a shard's receipt, that of a file which has its state in other bytes."""
     return replace(
         receipt,
         size_bytes=written.size_bytes,

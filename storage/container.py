@@ -144,9 +144,16 @@ def _name(number: int) -> str:
     return f"{number:06d}"
 
 
+def _dataset_properties() -> h5py.h5p.PropDCID:
+    """Without times, which HDF5 would keep otherwise: what is made of the same is the same."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_obj_track_times(False)
+    return properties
+
+
 def _refer(location: _Location, number: int, size_bytes: int, there: Elsewhere) -> None:
     """A virtual dataset: HDF5 looks for the file in the folder of the one that names it."""
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties = _dataset_properties()
     space = h5py.h5s.create_simple((size_bytes // there.width,))
     source = f"/t/{_name(there.dataset)}".encode("ascii")
     properties.set_virtual(space, there.file.encode("ascii"), source, space)
@@ -157,7 +164,7 @@ def _refer(location: _Location, number: int, size_bytes: int, there: Elsewhere) 
 def _write_chunks(
     location: _Location, name: str, size_bytes: int, packing: Packing
 ) -> list[Extent]:
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties = _dataset_properties()
     properties.set_chunk((packing.chunk_bytes // packing.width,))
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     properties.set_shuffle()
@@ -176,7 +183,7 @@ def _write_chunks(
 
 
 def _allocate(location: _Location, name: str, size_bytes: int) -> Extent:
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties = _dataset_properties()
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

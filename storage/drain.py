@@ -41,31 +41,52 @@ def drain(
 ) -> Receipt:
     """The receipt of the copy: its seconds are those of the save and of the drain.
 
-    Older copies in the tier go; one that could not be copied goes too, for nobody will restore it.
+    Where another node has made a copy already, that counts; nothing replaces it. Older copies in
+    the tier go; one that could not be copied goes too, for nobody will restore it.
     Raises OSError, CheckpointDamaged, CodecMissing.
     """
     started_s = time.monotonic()
     step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
     shard = shard_path(directory, step, writer, rank)
+    try:
+        copied = _copied(tier, receipt, shard, compress=compress, reuse=reuse)
+        fsync_dir(shard.parent)
+        seconds = receipt.seconds + time.monotonic() - started_s
+        durable = replace(copied, seconds=seconds)
+        data = durable.to_json().encode("ascii")
+        publish(receipt_path(directory, step, writer, rank), data)
+    except (OSError, CheckpointDamaged, CodecMissing):
+        if not shard.exists():
+            with suppress(OSError):  # what stays is harmless; the fault of the drain is what counts
+                drop(tier, receipt)
+        raise
+    for left in shard.parent.glob(f".{shard.name}.*"):  # of a node that was lost
+        left.unlink(missing_ok=True)
+    with suppress(OSError):  # what stays takes room; the copy is what counts
+        drop_older(tier, receipt)
+    return durable
+
+
+def _copied(tier: Path, receipt: Receipt, shard: Path, *, compress: bool, reuse: int) -> Receipt:
+    """The receipt of what has the name of the shard now: ours, or what was there before."""
+    source = shard_path(tier, receipt.step, receipt.incarnation, receipt.rank)
     copy = shard.with_name(f".{shard.name}.{secrets.token_hex(8)}")
     try:
         make_dirs(copy.parent)
         stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
-        source = shard_path(tier, step, writer, rank)
         made = _copy(source, receipt, copy, compress=compress, reuse=reuse)
         require_whole(copy, made, shared=False)
-        receipt_file = receipt_path(directory, step, writer, rank)
-        copied = _give_its_name(copy, shard, made, receipt_file)
-        fsync_dir(copy.parent)
-        seconds = receipt.seconds + time.monotonic() - started_s
-        durable = replace(copied, seconds=seconds)
-        publish(receipt_file, durable.to_json().encode("ascii"))
+        shard.hardlink_to(copy)
     except (OSError, CheckpointDamaged, CodecMissing):
-        _give_up(tier, copy, receipt)
-        raise
-    with suppress(OSError):  # what stays takes room; the copy is what counts
-        drop_older(tier, receipt)
-    return durable
+        if not shard.exists():
+            raise
+        from .made_before import receipt_of  # as for `condensed`
+
+        return receipt_of(shard, source, receipt)
+    finally:
+        with suppress(OSError):  # what stays is harmless
+            copy.unlink(missing_ok=True)
+    return made
 
 
 def _copy(source: Path, receipt: Receipt, target: Path, *, compress: bool, reuse: int) -> Receipt:
@@ -85,30 +106,6 @@ def _copy_bytes(source: Path, target: Path) -> None:
         while sent := os.sendfile(written.fileno(), read.fileno(), at, _CHUNK_BYTES):
             at += sent
         os.fsync(written.fileno())
-
-
-def _give_its_name(copy: Path, shard: Path, receipt: Receipt, receipt_file: Path) -> Receipt:
-    """The receipt of the shard that has the name now.
-
-    Raises OSError; CheckpointDamaged when there is a shard already, and it is another one.
-    """
-    try:
-        shard.hardlink_to(copy)
-    except FileExistsError:  # another node was faster, and may have written less or more
-        there = read_receipt(receipt_file)
-        if there is not None and there.as_saved.digest == receipt.as_saved.digest:
-            receipt = there
-        require_whole(shard, receipt, shared=False)
-    for left in shard.parent.glob(f".{shard.name}.*"):  # ours, and that of a node that was lost
-        left.unlink(missing_ok=True)
-    return receipt
-
-
-def _give_up(tier: Path, copy: Path, receipt: Receipt) -> None:
-    with suppress(OSError):  # what stays is harmless; the fault of the drain is what counts
-        copy.unlink(missing_ok=True)
-    with suppress(OSError):
-        drop(tier, receipt)
 
 
 def main() -> None:

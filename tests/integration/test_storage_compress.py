@@ -268,13 +268,49 @@ def test_a_copy_that_fails_leaves_no_shard(run: Run, monkeypatch: pytest.MonkeyP
     assert drain(run.tier, run.directory, receipt, reuse=5).bases, "what it has linked serves now"
 
 
-def test_of_two_nodes_that_copy_the_same_one_counts(run: Run) -> None:
-    """One was held for lost, and its partner copies in its place."""
-    receipt = save_shard(run.tier, 1, ONE, 0, 1, state(1))
-    first = drain(run.tier, run.directory, receipt, compress=True)
-    second = drain(run.tier, run.directory, receipt)
-    assert replace(second, seconds=first.seconds) == first
-    commit(run.directory, 1, ONE, run.epoch, [first], {})
+def test_what_a_lost_node_copied_without_a_receipt_counts_in_any_bytes(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partner has another version of the library, or was told to do otherwise."""
+    arrays = {key: state(1)[key] for key in ("weights", "bf16", "part")}
+    receipt = save_shard(run.tier, 1, ONE, 0, 1, arrays)
+    commit(run.directory, 1, ONE, run.epoch, [drain(run.tier, run.directory, receipt)], {})
+    receipt = save_shard(run.tier, 2, ONE, 0, 1, arrays | {"bf16": state(2)["bf16"]})
+
+    def killed(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("relight.storage.drain.publish", killed)
+        patch.setattr("relight.storage.codec.LEVEL", 9)
+        with pytest.raises(KeyboardInterrupt):
+            drain(run.tier, run.directory, receipt, compress=True, reuse=5)
+    whole, place = run.shard(2).read_bytes(), run.shard(2).stat().st_size // 2
+    put(run.shard(2), place, whole[place] ^ 1)
+    with pytest.raises(CheckpointDamaged, match="bf16"):
+        drain(run.tier, run.directory, receipt, compress=True)
+    put(run.shard(2), place, whole[place])
+    found = [
+        replace(
+            drain(run.tier, run.directory, receipt, compress=compress, reuse=reuse), seconds=0.0
+        )
+        for compress, reuse in ((True, 0), (True, 5), (False, 0))
+    ]
+    assert found == found[:1] * 3
+    assert run.shard(2).read_bytes() == whole
+    manifest = commit(run.directory, 2, ONE, run.epoch, found[:1], {})
+    assert verify(run.directory, restore=True).sound
+    shutil.rmtree(run.tier)
+    assert values(load_shard(run.directory, manifest, 0))["bf16"] == values(state(2))["bf16"]
+
+
+def test_a_copy_of_other_values_is_no_copy(run: Run) -> None:
+    run.commit(1)
+    shard_path(run.tier, 1, ONE, 0).unlink()
+    receipt = save_shard(run.tier, 1, ONE, 0, 1, state(1) | {"small": np.arange(9)})
+    with pytest.raises(CheckpointDamaged, match="its values are not those of"):
+        drain(run.tier, run.directory, receipt, compress=True)
+    assert shard_path(run.tier, 1, ONE, 0).exists()
     assert run.restored() == 1
 
 

@@ -209,15 +209,17 @@ def test_a_copy_of_a_superseded_attempt_never_wins(nodes: Nodes) -> None:
         assert np.array_equal(np.asarray(loaded), VALUES)
 
 
-@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize(
+    ("at", "is_killed"), [("stripe", True), ("stripe", False), ("require_whole", False)]
+)
 def test_a_node_that_was_only_cut_off_does_not_touch_what_its_partner_saved(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, at: str, is_killed: bool
 ) -> None:
-    """It begins to copy to the directory when the checkpoint is committed already."""
+    """It copies to the directory when the checkpoint is committed already."""
     receipt = nodes.save(1)
     nodes.copy(1)
 
-    def held_up(*_: object) -> None:
+    def held_up(*_: object, **__: object) -> None:
         monkeypatch.undo()
         durable = drain(nodes.partner, nodes.directory, receipt)
         commit(nodes.directory, 1, ONE, nodes.epoch, [durable], {})
@@ -227,7 +229,7 @@ def test_a_node_that_was_only_cut_off_does_not_touch_what_its_partner_saved(
     def killed(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relight.storage.drain.stripe", held_up)
+    monkeypatch.setattr(f"relight.storage.drain.{at}", held_up)
     with suppress(KeyboardInterrupt):
         assert drain(nodes.own, nodes.directory, receipt).digest == receipt.digest
     newest = newest_valid(nodes.directory)
