@@ -24,6 +24,7 @@ from typing import Final
 from relight.errors import RelightError
 
 from .child import end_with_parent
+from .codec import require
 from .commit import read_receipt
 from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged, CodecMissing
@@ -55,7 +56,7 @@ def drain(
         durable = replace(copied, seconds=seconds)
         data = durable.to_json().encode("ascii")
         publish(receipt_path(directory, step, writer, rank), data)
-    except (OSError, CheckpointDamaged, CodecMissing):
+    except (OSError, CheckpointDamaged):
         if not shard.exists():
             with suppress(OSError):  # what stays is harmless; the fault of the drain is what counts
                 drop(tier, receipt)
@@ -116,16 +117,23 @@ def main() -> None:
     os.nice(10)  # the program's steps come first
     path = receipt_path(tier, step, writer, rank)
     receipt = read_receipt(path)
+    answer: dict[str, object] = {}
+    try:
+        if compress:
+            require()
+    except CodecMissing as error:  # the save counts for more
+        compress = False
+        answer = {"uncompressed": str(error)}
     try:
         if receipt is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         drained = drain(tier, directory, receipt, compress=compress, reuse=reuse)
-        answer: dict[str, object] = {"receipt": drained.to_json()}
+        answer |= {"receipt": drained.to_json()}
     except CheckpointDamaged as error:
         reason = f"the copy is damaged at {error.array}: {error.reason}"
-        answer = {"reason": reason, "errno": None}
+        answer |= {"reason": reason, "errno": None}
     except (OSError, RelightError) as error:
-        answer = {"reason": str(error), "errno": getattr(error, "errno", None)}
+        answer |= {"reason": str(error), "errno": getattr(error, "errno", None)}
     sys.stdout.write(json.dumps(answer))
 
 

@@ -19,7 +19,7 @@ from relight.storage.checkpointer import CheckpointDamaged, SaveFailed
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.condition import shard_fault
-from relight.storage.errors import ManifestDamaged
+from relight.storage.errors import CodecMissing, ManifestDamaged
 from relight.storage.layout import Incarnation, manifest_path, step_dir, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
@@ -124,7 +124,7 @@ class SupervisedCheckpoints:
             manifest = self._chosen()
             self._clear_tier(manifest)
             return self._nearest(manifest, needs) if manifest else None
-        except (CheckpointDamaged, ManifestDamaged, OSError) as error:
+        except (CheckpointDamaged, ManifestDamaged, CodecMissing, OSError) as error:
             step = step_of(Path(self._choice or "").parent.name)
             failed = {"type": "restore_failed", "step": step, "reason": str(error)}
             self._line.send(failed | {"file": shard_of(error)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -104,6 +105,9 @@ class Drains:
             return None
         self._errand = None
         self._beside.discard(errand.pid)
+        if "uncompressed" in answer and "compress" in self._how:
+            self._how.remove("compress")
+            sys.stderr.write(f"relight: copied from the tier as it is: {answer['uncompressed']}\n")
         if self._dropped:
             self._dropped = False
             return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +18,17 @@ from stage.faulty_disk import Disk, faulty_disk
 from relight.errors import RelightError
 from relight.resilience.messages import Message
 from relight.resilience.worker.checkpoints import SupervisedCheckpoints
+from relight.resilience.worker.drains import Drains
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.line import Line
 from relight.resilience.worker.world import World
+from relight.storage import drain as drain_module
+from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.depot import listening_socket, take
 from relight.storage.drain import drain
 from relight.storage.layout import Incarnation, incarnation_dir, manifest_path, shard_path
+from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
 from relight.storage.notes import Notes
 from relight.storage.receipt import Receipt
@@ -235,3 +241,49 @@ def test_a_tier_whose_disk_fails_costs_no_checkpoint_and_no_value(
     assert restored is not None
     assert np.array_equal(np.asarray(restored.state["w"]), VALUES)
     assert (checkpoints.near, rank.said()) == (False, ["tier_failed"])
+
+
+def test_a_node_that_cannot_compress_saves_as_it_is_and_says_what_it_cannot_read(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Here:
+        """What the process that copies does, without another one."""
+
+        pid = 0
+
+        def __init__(self, module: str, arguments: list[str]) -> None:
+            monkeypatch.setattr("sys.argv", [module, *arguments])
+            drain_module.main()
+            self._answer = json.loads(capsys.readouterr().out)
+
+        def look(self) -> object:
+            return self._answer
+
+    monkeypatch.setattr("relight.storage.drain.end_with_parent", lambda: None)
+    monkeypatch.setattr("os.nice", lambda _: 0)
+    monkeypatch.setattr("relight.resilience.worker.drains.Errand", Here)
+    drains = Drains(set())
+    drains.obey({"RELIGHT_CHECKPOINT_COMPRESS": "1"})
+
+    def copied(step: int) -> Manifest:
+        assert rank.start().save(step, {"w": VALUES + step}, Notes())
+        drains.add(1, rank.words.pop())
+        assert drains.look() is None
+        _, word = drains.look() or (0, {})
+        rank.copied.set()
+        receipt = Receipt.from_json(str(word["receipt"]))
+        return commit(rank.directory, step, ONE, rank.epoch, [receipt], {})
+
+    compressed = copied(1)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert copied(2).receipts[0].copied_from is None
+    assert "as it is: Compressed checkpoints need" in capsys.readouterr().err
+    assert copied(3) == newest_valid(rank.directory)
+    assert capsys.readouterr().err == "", "that is told once"
+    assert compressed.receipts[0].copied_from is not None
+    checkpoints = rank.start(str(manifest_path(rank.directory, 1)))
+    with pytest.raises(SystemExit):
+        checkpoints.restore(lambda: Needs(pieces={}))
+    (word,) = rank.words
+    assert (word["type"], word["step"]) == ("restore_failed", 1)
+    assert "pip install 'relight[compress]'" in str(word["reason"])
