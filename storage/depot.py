@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -24,36 +25,37 @@ from .child import end_with_parent
 from .commit import read_receipt
 from .condition import shard_fault
 from .durable import publish
-from .errors import CheckpointDamaged, CopyRefused
+from .errors import CheckpointDamaged, CopyRefused, PartnerUnknown
 from .layout import receipt_path, shard_path, step_dir
 from .partner_line import PartnerLine
 from .read_shard import require_whole
 from .receipt import Receipt
 from .send import SILENCE_S
-from .tier import drop, drop_older, room_bytes
+from .tier import drop_older, drop_unfinished, remove, room_bytes
 from .tier_folder import make_private
 
 _AT_ONCE: Final = 8
+_STRANGERS: Final = 64  # connections that have proven nothing yet
+_PROOF_S: Final = 5.0  # what that may take them
 _BUFFER_BYTES: Final = 4 << 20
 _TRIES: Final = 3
 
 
-def take(connection: socket.socket, key: bytes, tier: Path, share_bytes: int) -> Receipt:
+def take(line: PartnerLine, tier: Path, share_bytes: int) -> Receipt:
     """The receipt of a copy that is here, whole; at most `share_bytes` of each rank are.
 
     Raises OSError, CheckpointDamaged, CopyRefused, PartnerUnknown, ValueError.
     """
-    line = PartnerLine(connection, key, caller=False)
     receipt = Receipt.from_json(str(line.hear().get("receipt")))
     try:
         make_private(tier)
         if _is_here(tier, receipt):
             line.say({"answer": "have"})
             return receipt
-        drop(tier, receipt)  # half of one, maybe
+        drop_unfinished(tier, receipt)  # who sends it now is the one to have it from
         _require_room(tier, receipt, share_bytes)
         line.say({"answer": "send"})
-        _receive(connection, tier, receipt)
+        _receive(line.connection, tier, receipt)
     except (OSError, CheckpointDamaged, CopyRefused) as error:
         with suppress(OSError):  # the fault itself is what counts
             line.say({"refused": str(error)})
@@ -77,16 +79,18 @@ def _require_room(tier: Path, receipt: Receipt, share_bytes: int) -> None:
 
 def _receive(connection: socket.socket, tier: Path, receipt: Receipt) -> None:
     step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
-    copy = shard_path(tier, step, writer, rank)
+    shard = shard_path(tier, step, writer, rank)
+    # Another connection may bring the same, or have brought it: what is whole is the same bytes.
+    copy = shard.with_name(f"{shard.name}.{secrets.token_hex(8)}")
     try:
         with _opened(copy) as file:
             _fill(file, connection, receipt.size_bytes)
         require_whole(copy, receipt)
+        copy.replace(shard)
         publish(receipt_path(tier, step, writer, rank), receipt.to_json().encode("ascii"))
-    except (OSError, CheckpointDamaged):
-        with suppress(OSError):
-            drop(tier, receipt)
-        raise
+    finally:
+        with suppress(OSError):  # what stays is harmless
+            remove(copy)
 
 
 def _opened(copy: Path) -> BinaryIO:
@@ -110,35 +114,56 @@ def _fill(file: BinaryIO, connection: socket.socket, size_bytes: int) -> None:
 
 
 class _Depot:
-    """One thread for each connection, and a bound on their number."""
+    """One thread for each connection, and bounds on their number.
+
+    The places for copies are for those that have proven the key: nobody else can hold one.
+    """
 
     def __init__(self, agent: socket.socket, key: bytes, tier: Path, share_bytes: int) -> None:
         self._agent = agent
         self._key = key
         self._tier = tier
         self._share_bytes = share_bytes
+        self._strangers = threading.BoundedSemaphore(_STRANGERS)
         self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._has_met_a_stranger = False
         self._telling = threading.Lock()
 
     def serve(self, server: socket.socket) -> None:
         self._tell({"type": "depot", "port": server.getsockname()[1]})
         while True:
-            self._places.acquire()
+            self._strangers.acquire()
             connection, _ = server.accept()
-            threading.Thread(target=self._take, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
 
-    def _take(self, connection: socket.socket) -> None:
+    def _attend(self, connection: socket.socket) -> None:
+        with connection:
+            line = self._line(connection)
+            if line is not None:
+                with self._places:
+                    self._take(line)
+
+    def _line(self, connection: socket.socket) -> PartnerLine | None:
+        """None to a stranger."""
+        connection.settimeout(SILENCE_S)
         try:
-            with connection:
-                connection.settimeout(SILENCE_S)
-                receipt = take(connection, self._key, self._tier, self._share_bytes)
+            return PartnerLine(connection, self._key, caller=False, within_s=_PROOF_S)
+        except (OSError, PartnerUnknown) as error:
+            if not self._has_met_a_stranger:  # others could fill the log
+                sys.stderr.write(f"relight: somebody else calls the port for copies: {error}\n")
+            self._has_met_a_stranger = True
+            return None
+        finally:
+            self._strangers.release()
+
+    def _take(self, line: PartnerLine) -> None:
+        try:
+            receipt = take(line, self._tier, self._share_bytes)
             took = {"type": "took", "step": receipt.step, "rank": receipt.rank}
             self._tell({**took, "writer": receipt.incarnation.folder})
         except (OSError, RelightError, ValueError) as error:
-            # Whoever has sent it was told; of others this is the only trace.
+            # Whoever has sent it was told, if it is still there.
             sys.stderr.write(f"relight: no copy for a partner was taken: {error}\n")
-        finally:
-            self._places.release()
 
     def _tell(self, word: dict[str, object]) -> None:
         with self._telling:

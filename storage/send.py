@@ -43,19 +43,20 @@ def send(
         shard_path(tier, step, writer, rank).open("rb") as shard,
         socket.create_connection(address, timeout=SILENCE_S) as connection,
     ):
-        line = PartnerLine(connection, key, caller=True)
+        line = PartnerLine(connection, key, caller=True, within_s=SILENCE_S)
         line.say({"receipt": receipt.to_json()})
-        if _answer(line) == "send":
+        if _answer(line, "have", "send") == "send":
             connection.sendfile(shard, count=receipt.size_bytes)
             connection.settimeout(_CHECK_S)
-            _answer(line)
+            _answer(line, "took")
 
 
-def _answer(line: PartnerLine) -> object:
+def _answer(line: PartnerLine, *expected: str) -> str:
     word = line.hear()
-    if "refused" in word:
-        raise CopyRefused(str(word["refused"]))
-    return word["answer"]
+    answer = word.get("answer")
+    if answer not in expected:
+        raise CopyRefused(str(word.get("refused", word)))
+    return str(answer)
 
 
 def main() -> None:

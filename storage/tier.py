@@ -32,7 +32,15 @@ def room_bytes(folder: Path, rank: int, share_bytes: int) -> int:
 
 def drop(folder: Path, receipt: Receipt) -> None:
     """Removes one copy."""
-    _remove(step_dir(folder, receipt.step) / receipt.file)
+    remove(step_dir(folder, receipt.step) / receipt.file)
+
+
+def drop_unfinished(folder: Path, receipt: Receipt) -> None:
+    """Removes what connections have brought of one copy that is not whole."""
+    shard = step_dir(folder, receipt.step) / receipt.file
+    for path in _inside(shard.parent):
+        if path.name.startswith(f"{shard.name}."):
+            path.unlink(missing_ok=True)
 
 
 def drop_older(folder: Path, receipt: Receipt) -> None:
@@ -42,7 +50,7 @@ def drop_older(folder: Path, receipt: Receipt) -> None:
     steps = sorted({step for step, _ in done if step <= receipt.step}, reverse=True)
     for step, path in done:
         if step in steps[_KEPT:]:
-            _remove(path)
+            remove(path)
 
 
 def drop_foreign(folder: Path, manifest: Manifest | None, live: Incarnation) -> None:
@@ -51,12 +59,15 @@ def drop_foreign(folder: Path, manifest: Manifest | None, live: Incarnation) -> 
     listed = {step_dir(folder, one.step) / one.file for one in receipts}
     for path, _ in _shards(folder):
         if path not in listed and path.parent.name != live.folder:
-            _remove(path)
+            remove(path)
 
 
 def _shards(folder: Path, rank: int | None = None) -> Iterator[tuple[Path, int]]:
-    """Shards with their sizes, of one rank or of all; others may be removing some meanwhile."""
-    name = "shard-*.h5" if rank is None else f"shard-{rank:05d}.h5"
+    """Shards with their sizes, of one rank or of all; others may be removing some meanwhile.
+
+    Also what is being received of one, or was: a name that goes on behind that of the shard.
+    """
+    name = "shard-*.h5*" if rank is None else f"shard-{rank:05d}.h5*"
     for step in _inside(folder):
         for writer in _inside(step):
             for path in _inside(writer):
@@ -73,7 +84,8 @@ def _inside(folder: Path) -> list[Path]:
         return []
 
 
-def _remove(shard: Path) -> None:
+def remove(shard: Path) -> None:
+    """One file, with its receipt, and the folders that are empty then."""
     shard.unlink(missing_ok=True)
     receipt = shard.name.replace("shard-", "receipt-").replace(".h5", ".json")
     shard.with_name(receipt).unlink(missing_ok=True)

@@ -31,6 +31,7 @@ from relight.storage.layout import Incarnation, incarnation_dir, manifest_path, 
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
 from relight.storage.notes import Notes
+from relight.storage.partner_line import PartnerLine
 from relight.storage.receipt import Receipt
 from relight.storage.send import send
 from relight.storage.tier_folder import tier_folder
@@ -228,7 +229,7 @@ def test_a_tier_whose_disk_fails_costs_no_checkpoint_and_no_value(
         address = "127.0.0.1", server.getsockname()[1]
         sent = pool.submit(send, rank.tier, 12, ONE, 0, address, b"key")
         with server.accept()[0] as connection, pytest.raises((OSError, RelightError)):
-            take(connection, b"key", partner, 10**7)
+            take(PartnerLine(connection, b"key", caller=False, within_s=10), partner, 10**7)
         assert isinstance(sent.exception(), OSError)
     disk.mend()
     assert [path for path in partner.rglob("*") if path.is_file()] == []
