@@ -101,11 +101,11 @@ def _is_sent_by(run: StoredRun, job: QueuedJob, *, by_id: bool) -> bool:
 
 
 def _known_as(listed: str, ids: Sequence[str]) -> str | None:
-    mine = (known for known in ids if _is(listed, known))
+    mine = (known for known in ids if is_meant(listed, known))
     return next((known if "_" in known else listed for known in mine), None)
 
 
-def _is(listed: str, known: str) -> bool:
+def is_meant(listed: str, known: str) -> bool:
     """Whether squeue means a job, or tasks of an array, by ``7``, ``7_3`` or ``7_[1-3,9]``."""
     parent, _, tasks = listed.partition("_")
     wanted, _, task = known.partition("_")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +24,12 @@ from relight.resilience.supervise.standing import (
 from .array_task import task_folder
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.orphan import read_mark
-from .clusters.slurm.parse import JobState
-from .queue import queued_jobs
+from .clusters.slurm.parse import JobState, QueuedJob
+from .queue import is_meant, queued_jobs
 from .runs import StoredRun, job_ids
+from .stored_plan import read_plan
 from .sweep_tasks import read_tasks
-from .unseen_end import write_unseen_end
+from .unseen_end import tell_of_ends, write_unseen_end
 
 _log: Final = logging.getLogger(__name__)
 _QUICK_S: Final = 10.0
@@ -77,25 +80,38 @@ def _end(job_id: str, state: JobState, *, begun: bool) -> Finish | None:
 
 
 def account_for_the_rest(sweep: StoredRun) -> None:
-    """Writes the verdicts of tasks that never started, once no job of the sweep is left."""
+    """Writes the verdicts of tasks that never started, once no job of the sweep is left, and tells
+    people of each."""
+    client, arrays = SlurmClient(timeout_s=_QUICK_S), job_ids(sweep.folder)
     try:
-        if not job_ids(sweep.folder) or queued_jobs(sweep, SlurmClient(timeout_s=_QUICK_S)):
+        if not arrays or queued_jobs(sweep, client):
             return
+        remembered = [task for array in arrays for task in client.tasks_of_array(array)]
     except RelightError:
         return
+    ends = []
     for number in range(read_tasks(sweep.folder).count):
         started = RunFolder(sweep.folder.root / "tasks" / str(number)).journals.exists()
         task = None if started else task_folder(sweep.folder.root, number)
         if task is not None and not task.journals.exists() and read_verdict(task) is None:
-            reason = "it never started, and no job of its sweep is left in the queue"
-            order = Finish(
-                outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason
-            )
+            order = _end_of_task(task, remembered)
             try:
                 write_verdict(task, order, time.time())
             except OSError as error:
                 _log.warning("relight: the end of %s is not written down: %s", task.root, error)
-                return
+                break
+            ends.append((StoredRun(task, read_plan(task.root)), order))
+    tell_of_ends(ends)
+
+
+def _end_of_task(task: RunFolder, remembered: Sequence[QueuedJob]) -> Finish:
+    job_id = newest_job(task)
+    if job_id is not None:
+        states = (one.state for one in remembered if is_meant(one.job_id, job_id))
+        if known := _end(job_id, next(states, JobState.UNKNOWN), begun=False):
+            return known
+    reason = "it never started, and no job of its sweep is left in the queue"
+    return Finish(outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason)
 
 
 def newest_job(folder: RunFolder) -> str | None:
@@ -106,7 +122,8 @@ def newest_job(folder: RunFolder) -> str | None:
         if record.name == "AllocationArranged"
     ]
     known = [*job_ids(folder), *arranged, *_sent_by_wardens(folder.attempts)]
-    return max((job_id for job_id in known if job_id.isdecimal()), key=int, default=None)
+    jobs = (job_id for job_id in known if re.fullmatch(r"\d+(_\d+)?", job_id))
+    return max(jobs, key=lambda job_id: int(job_id.partition("_")[0]), default=None)
 
 
 def _sent_by_wardens(attempts: Path) -> list[str]:

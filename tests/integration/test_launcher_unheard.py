@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from relight.launcher.clusters.slurm.orphan import Claim, mark_path
+from relight.launcher.launch_plan import Submitter
 from relight.launcher.presence import read_facts
 from relight.launcher.queue import Queue
-from relight.launcher.runs import StoredRun, submitted_job
+from relight.launcher.run_creation import new_run_folder, write_sweep
+from relight.launcher.runs import StoredRun, find_run, submitted_job
+from relight.launcher.spec_file import load_spec
 from relight.launcher.status import RunState, status
 from relight.launcher.stored_plan import StoredPlan
+from relight.launcher.sweep_plan import sweep_plan
 from relight.launcher.unheard import newest_job
 from relight.resilience.config import NotifyConfig, RunConfig
 from relight.resilience.run_folder import RunFolder
@@ -162,3 +166,59 @@ def test_a_list_of_runs_asks_of_none_and_a_watch_seldom(stage: Stage) -> None:
     for _ in range(3):
         read_facts(stage.run, queue)
     assert (stage.fake / "scontrol.count").read_text() == "1\n"
+
+
+@pytest.fixture
+def sweep(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Four runs of which none has started, and a program that is told of their ends."""
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
+    told = f"notify: {{on: [failed, cancelled], command: [sh, -c, 'cat >> {stage.fake}/told']}}"
+    (tmp_path / "lm.yaml").write_text(f"command: a\nsweep: {{n: [1, 2, 3, 4]}}\n{told}\n")
+    spec = load_spec(tmp_path / "lm.yaml", (), "0a1b2c")[0]
+    facts = Submitter(
+        run_id="lm-0a1b2c",
+        runs_dir=tmp_path / "runs",
+        working_dir=tmp_path,
+        python="python",
+        version="0",
+        made_by="test",
+    )
+    made = sweep_plan(spec, spec, facts, (), 1001)
+    with new_run_folder(made.arrays[0][1], "") as folder:
+        write_sweep(folder, made.points, made.task)
+    submitted_job(folder).write_text("9\n")
+    return Stage(stage.fake, find_run("lm-0a1b2c"))
+
+
+def in_array(tasks: str, state: str) -> str:
+    job = f"JobId=11 ArrayJobId=9 ArrayTaskId={tasks} ArrayTaskThrottle=2 "
+    return RUNNING.replace(f"JobId={JOB_ID} ", job).replace("JobState=RUNNING", f"JobState={state}")
+
+
+def messages(stage: Stage) -> dict[str, str]:
+    told = (json.loads(line) for line in (stage.fake / "told").read_text().splitlines())
+    return {one["run_id"]: one["cause"] for one in told}
+
+
+def test_a_run_of_a_sweep_that_never_started_is_told_while_others_run(sweep: Stage) -> None:
+    sweep.answer("squeue", "9_[2-3%2]|PENDING|Priority\n9_0|RUNNING|None\n")
+    sweep.answer("scontrol", in_array("1", "CANCELLED"))
+    assert status(read_facts(find_run("lm-0a1b2c_1"), Queue(ask=list))).state is RunState.CANCELLED
+    assert messages(sweep) == {"lm-0a1b2c_1": "cancelled"}
+    assert "scontrol\t--oneliner\tshow\tjob\t9_1\n" in (sweep.fake / "calls").read_text()
+    assert status(read_facts(find_run("lm-0a1b2c_2"), Queue(ask=list))).state is RunState.UNKNOWN
+    assert messages(sweep) == {"lm-0a1b2c_1": "cancelled"}, "the other waits"
+
+
+def test_the_rest_of_a_sweep_is_told_of_each_run(sweep: Stage) -> None:
+    sweep.answer("squeue")
+    sweep.answer("scontrol", in_array("0,2-3%2", "CANCELLED") + in_array("1", "FAILED"))
+    for _ in range(2):
+        assert sweep.state() is RunState.FAILED
+        assert messages(sweep) == {
+            "lm-0a1b2c_0": "cancelled",
+            "lm-0a1b2c_1": "launch failure",
+            "lm-0a1b2c_2": "cancelled",
+            "lm-0a1b2c_3": "cancelled",
+        }
+    assert len((sweep.fake / "told").read_text().splitlines()) == 4, "once each"

@@ -138,6 +138,13 @@ class SlurmClient:
             states = self._ask(commands.accounted_state(job_id)).splitlines()
             return parse.job_state(states[-1] if states else None)
 
+    def tasks_of_array(self, job_id: str) -> list[parse.QueuedJob]:
+        """The tasks of an array that Slurm remembers, those that have ended too; maybe none."""
+        try:
+            return parse.parse_array(self._ask(commands.show_job(job_id)))
+        except NoSuchJob:
+            return []
+
     def jobs_named(self, name: str, user: str) -> list[parse.QueuedJob]:
         """A user's jobs of one name that are still in the queue."""
         return parse.parse_queue(self._ask(commands.queue_by_name(name, user)))

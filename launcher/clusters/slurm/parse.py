@@ -65,6 +65,7 @@ _OTHERS: Final = frozenset(
 )
 _JOB: Final = re.compile(r"^JobId=", re.MULTILINE)
 _LEADER: Final = re.compile(r"^JobId=(\d+) HetJobId=\1 HetJobOffset=0 ")
+_TASKS: Final = re.compile(r"^JobId=\d+ ArrayJobId=(\d+) ArrayTaskId=([\d,:-]+)")
 _FOLLOWER: Final = re.compile(r"^JobId=(\d+) HetJobId=(?!\1 )\d+ HetJobOffset=")
 _DOWN: Final = frozenset({"down", "fail", "failing", "error"})
 _UP: Final = frozenset(
@@ -154,6 +155,17 @@ def parse_job(text: str) -> JobFacts | None:
         end_time=min(ends, default=None),
         preempt_time=min(preempted, default=None),
     )
+
+
+def parse_array(text: str) -> list[QueuedJob]:
+    """The tasks in the output of ``scontrol --oneliner show job`` of an array, named as squeue
+    names them: also those that have ended, while Slurm remembers them."""
+    found = ((_TASKS.search(line), _parse_one(line)) for line in text.splitlines())
+    return [
+        QueuedJob(f"{tasks[1]}_[{tasks[2]}]", job.state, job.reason)
+        for tasks, job in found
+        if tasks is not None and job is not None
+    ]
 
 
 def _parse_one(text: str) -> JobFacts | None:
