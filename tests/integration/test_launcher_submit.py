@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
-from relight.launcher.clusters.slurm.submit import SubmissionRefused, submit
+from relight.launcher.clusters.slurm.submit import (
+    SubmissionRefused,
+    submit,
+    submit_arrays,
+)
 from relight.launcher.launch_plan import LaunchPlan
 from relight.launcher.run_creation import new_run_folder, note_jobs
 from relight.launcher.runs import find_run, job_ids
@@ -104,6 +108,20 @@ def test_a_job_that_alone_is_more_than_may_be_is_refused(full: Path, launch: Lau
         send(launch)
     assert times_sent(full) == 1
     assert not launch.folder.root.exists()
+
+
+def test_a_sweep_does_not_wait_while_its_first_tasks_run(full: Path, launch: LaunchPlan) -> None:
+    """They would be cancelled, with all that they have saved, when the rest cannot be sent."""
+    (full / "squeue.out").write_text("7_0|RUNNING|None|2026-11-30T12:00:00|/home/job.sh\n")
+    (full / "sbatch.1.out").write_text("Submitted batch job 7\n")
+    arrays = [("first", launch), ("second", launch)]
+    with (
+        pytest.raises(SubmissionRefused, match="AssocMaxSubmitJobLimit"),
+        new_run_folder(launch, ""),
+    ):
+        submit_arrays(arrays)
+    assert times_sent(full) == 2
+    assert "scancel\t" in (full / "calls").read_text()
 
 
 def interrupt_sbatch(fake: Path, words: list[str], tmp_path: Path, *, again: bool = False) -> str:

@@ -66,13 +66,15 @@ class _ScriptExecutor(SlurmExecutor):
 def submit_arrays(arrays: Sequence[tuple[str, LaunchPlan]]) -> list[str]:
     """Sends the arrays of a sweep, each with the name of its job; all of them, or none.
 
+    Only the first may wait for room: tasks that run meanwhile would be taken back with the rest.
+
     Raises:
         as :func:`submit`.
     """
     sent: list[str] = []
     try:
         for name, plan in arrays:
-            sent.append(submit(plan, name))
+            sent.append(submit(plan, name, waits=not sent))
     except BaseException:  # Ctrl-C, too, must not leave half a sweep behind
         if sent:
             _cancel(sent, arrays[0][1])
@@ -84,6 +86,7 @@ def submit(
     plan: LaunchPlan,
     name: str | None = None,
     *,
+    waits: bool = True,
     pauses_s: tuple[float, ...] = PAUSES_S,
     look_s: float = LOOK_S,
 ) -> str:
@@ -91,7 +94,7 @@ def submit(
 
     When sbatch got no answer the job may be in the queue all the same, so it is looked for by its
     name, which no other run has, before it is sent again. Where the user has as many jobs there as
-    may be it waits, and tries again every ``look_s`` seconds.
+    may be, a plan that ``waits`` is tried again every ``look_s`` seconds.
 
     Raises:
         SlurmMissing: there is no Slurm on this machine.
@@ -105,7 +108,7 @@ def submit(
             return _submit(plan, name or plan.config.run_id, pauses_s)
         except SubmissionRefused as refusal:  # so there is no job
             limit = full_queue(refusal.answer)
-            if limit is None or not wait_for_room(limit, look_s, first=first):
+            if not (waits and limit and wait_for_room(limit, look_s, first=first)):
                 raise
             first = False
 
