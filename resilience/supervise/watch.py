@@ -225,10 +225,12 @@ class Watch:
         """What one node says first the others may say too, who have not looked since."""
         fresh = self._bad.keys() - self._asked
         self._asked = self._bad.keys() | set[str]()
-        if not fresh:
+        # Not the bad ones: what they say once more would take the place of what they have said.
+        others = tuple(node for node in self._healthy() if node not in self._bad)
+        if not fresh or not others:
             return
         try:
-            await look_at_once(self._config, self._cluster, self._allocation, self._healthy())
+            await look_at_once(self._config, self._cluster, self._allocation, others)
             reports = await asyncio.to_thread(self._new_reports)
         except OSError as error:
             _log.warning("the other nodes are not asked: %s", error)
