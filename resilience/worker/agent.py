@@ -85,7 +85,7 @@ class Agent:
         self._running = True
         self._beside: set[int] = set()  # children that the program has nothing to do with
         self._drains = Drains(self._beside)
-        self._gpu_memory: GpuMemory | None = None
+        self._gpu_memory = GpuMemory(self._beside)
         self._partner = Partner(text(hello, "token"), self._beside)
         self._keep_tier = False
         self._reported: tuple[signal.Signals, ...] = _REPORTED_SIGNALS
@@ -114,8 +114,7 @@ class Agent:
                 self._tell_word(*drained)
             if self._drains.done():
                 self._relay({"type": "copied"})
-            if self._gpu_memory is not None and (held := self._gpu_memory.look()) is not None:
-                self._gpu_memory = None
+            if (held := self._gpu_memory.look()) is not None:
                 self._tell({"type": "gpus", "held": held})
             for word in self._partner.look():
                 self._tell(word)
@@ -128,8 +127,7 @@ class Agent:
         remove_leftovers(self._begun, limit_s=END_PATIENCE_S)  # what nobody has had the time for
         self._partner.end()
         self._drains.end(keep=self._keep_tier)
-        if self._gpu_memory is not None:
-            self._gpu_memory.end()
+        self._gpu_memory.end()
 
     # The supervisor
 
@@ -141,11 +139,10 @@ class Agent:
         match order["type"]:
             case "need_port":
                 self._tell({"type": "port", "port": free_port()})
-            case "gpus" if has_gpus():
-                limit_s, gpus = number(order, "limit_s"), number(order, "gpus")
-                self._gpu_memory = GpuMemory(limit_s, gpus, self._beside)
             case "gpus":
-                self._tell({"type": "gpus", "held": ""})
+                limit_s, gpus = number(order, "limit_s"), number(order, "gpus")
+                if not (has_gpus() and self._gpu_memory.ask(limit_s, gpus)):
+                    self._tell({"type": "gpus", "held": ""})
             case "start":
                 self._start(order)
             case "stop":

@@ -42,14 +42,14 @@ class Partner:
             if self._port is not None:
                 self._words.append({"type": "depot", "port": self._port})
             return
-        ours, its = socket.socketpair()
-        with its:
-            try:
+        try:
+            ours, its = socket.socketpair()
+            with its:
                 arguments = [folder, str(share_bytes)]
                 self._depot = start("relight.storage.depot", arguments, its.fileno())
-            except OSError as error:
-                self._without_depot(f"no process can be started: {error}")
-                return
+        except OSError as error:
+            self._without_depot(f"no process can be started: {error}")
+            return
         self._beside.add(self._depot.pid)
         ours.sendall(self._token.encode() + b"\n")
         self._lines = Lines(ours)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +57,8 @@ def test_a_board_that_is_full_or_at_work_is_told() -> None:
     assert still_held(FakeDriver([full, busy, split]), others, 0.0) == "", "they are not ours"
 
 
-def answer_of(question: GpuMemory) -> str:
+def answer_of(question: GpuMemory, limit_s: float) -> str:
+    assert question.ask(limit_s, 1)
     give_up_at = time.monotonic() + 20
     while (answer := question.look()) is None:
         assert time.monotonic() < give_up_at
@@ -75,9 +77,13 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_comes_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pids: set[int] = set()
     monkeypatch.setenv("LOOKS", "2")
-    assert answer_of(GpuMemory(20.0, 1, pids)) == ""
+    question = GpuMemory(pids)
+    assert question.ask(99.0, 1), "nobody waits for this one"
+    (first,) = pids
+    assert answer_of(question, 20.0) == ""
     monkeypatch.setenv("LOOKS", "999")
-    assert answer_of(GpuMemory(0.2, 1, pids)).startswith("GPU 0: 61440 MiB in use")
+    assert answer_of(question, 0.2).startswith("GPU 0: 61440 MiB in use")
+    assert not Path(f"/proc/{first}").exists()
     assert not pids, "their numbers may be those of others now"
 
 
@@ -86,10 +92,17 @@ def test_a_driver_that_hangs_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(gpu_memory, "_START_S", 0.3)
     monkeypatch.setenv("HANG", "1")
     pids: set[int] = set()
-    question = GpuMemory(0.0, 1, pids)
-    assert "has not answered" in answer_of(question)
+    question = GpuMemory(pids)
+    assert "has not answered" in answer_of(question, 0.0)
     assert len(pids) == 1, "who ends the program's children must not wait for this one"
-    question._process.wait()
+    question._killed[0].wait()
+
+
+def test_without_a_process_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    question = GpuMemory(set())
+    assert not question.ask(1.0, 1)
+    assert question.look() is None
 
 
 def test_where_no_driver_is_nobody_is_asked(tmp_path: Path) -> None:
