@@ -71,6 +71,8 @@ class Draining:
 
     def rescue(self) -> list[tuple[int, int, int]]:
         """Step, rank, by: the copies that have to take the place of what is lost, each once."""
+        if not self._lost:
+            return []
         found = [
             (step, rank, self._copies[step, rank])
             for step, ranks in self._saved.items()
@@ -84,7 +86,7 @@ class Draining:
 
     def rescued(self, step: int) -> tuple[int, ...]:
         """The ranks whose shards of a step came from copies."""
-        return tuple(sorted(self._rescued[step]))
+        return tuple(sorted(self._rescued.get(step, ())))
 
     def _comes(self, step: int, rank: int) -> bool:
         """Whether somebody is alive who copies a shard."""
@@ -95,6 +97,10 @@ class Draining:
         for steps in (self._saved, self._durable):
             for past in [one for one in steps if one <= step]:
                 del steps[past]
+        for key in [one for one in self._copies if one[0] < step]:
+            del self._copies[key]
+        for past in [one for one in self._rescued if one < step]:
+            del self._rescued[past]
 
     async def settle(self, left_s: Callable[[], float]) -> None:
         """Wait until no save is under way, but not for ever: the end may come nearer meanwhile."""

@@ -71,6 +71,8 @@ class Partners:
         self._origin: dict[Shard, str] = {}  # the node of the rank that saved it
         self._having: defaultdict[Shard, set[str]] = defaultdict(set)
         self._bringing: dict[Shard, tuple[str, str]] = {}  # from one node to another
+        self._tasks: defaultdict[str, list[int]] = defaultdict(list)  # of each node
+        self._giver: Mapping[str, str] = {}  # whose copies a node takes
         self._changed = asyncio.Event()
         self._told: set[int] = set()  # ranks that are known to have no copy
         self.chosen: Manifest | None = None
@@ -86,8 +88,12 @@ class Partners:
         if not self._on:
             return
         self._generation, self._nodes, self._lines = generation, nodes, lines
+        self._giver, self._tasks = {}, defaultdict(list)
         if len(nodes) < 2:
             return
+        self._giver = {partner_of(nodes, node): node for node in nodes}
+        for task, line in sorted(lines.items()):
+            self._tasks[line.node].append(task)
         self._hosts = {node: address_of(node) for node in nodes}
         self._bringing = self._to_bring()
         share_bytes = self._config.tier_share_bytes(len(nodes))
@@ -153,18 +159,26 @@ class Partners:
         self._changed.set()
 
     def _depot(self, node: str, message: Message) -> None:
+        if node not in self._giver:
+            return  # one of an earlier generation
+        givers = self._agents_of(self._giver[node])
+        wanted = [shard for shard, (_, target) in self._bringing.items() if target == node]
         if message["port"] is None:
-            for line in self._lines.values():
-                if partner_of(self._nodes, line.node) == node:
-                    self._not_copied(line.task, text(message, "reason"))
+            for line in givers:
+                self._not_copied(line.task, text(message, "reason"))
+            for shard in wanted:
+                self._not_brought(shard, text(message, "reason"))
+            self._changed.set()
             return
         address = {"host": self._hosts[node], "port": number(message, "port")}
-        for line in self._lines.values():
-            if partner_of(self._nodes, line.node) == node:
-                line.send({"type": "partner", **address})
-        for shard, (holder, target) in self._bringing.items():
-            line_there = self._spread(holder, shard.rank) if target == node else None
-            if line_there is not None:
+        for line in givers:
+            line.send({"type": "partner", **address})
+        for shard in wanted:
+            holder, _ = self._bringing[shard]
+            line_there = self._spread(holder, shard.rank)
+            if line_there is None:
+                self._not_brought(shard, "no agent is there")
+            else:
                 line_there.send({"type": "bring", **address, **self._place(line_there, shard)})
 
     def _not_copied(self, rank: int, reason: str) -> None:
@@ -212,8 +226,12 @@ class Partners:
 
     def _spread(self, node: str, rank: int) -> AgentLine | None:
         """An agent of a node, another one for each of its ranks."""
-        there = [line for _, line in sorted(self._lines.items()) if line.node == node]
+        there = self._agents_of(node)
         return there[rank % len(there)] if there else None
+
+    def _agents_of(self, node: str) -> list[AgentLine]:
+        """Those that have not been lost since."""
+        return [self._lines[task] for task in self._tasks.get(node, ()) if task in self._lines]
 
     def _place(self, line: AgentLine, shard: Shard) -> dict[str, object]:
         return {"tier": str(self._folder(line.node)), **shard._asdict()}

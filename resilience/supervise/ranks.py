@@ -199,10 +199,13 @@ class Ranks:
         """A message to every rank's program."""
         self._agents.tell({"type": "rank", "body": body})
 
-    def look_for_silence(self) -> None:
-        """Hold agents for lost that have not been heard for too long."""
-        for rank, detail in self._agents.drop_silent():
+    def look_for_silence(self) -> list[int]:
+        """Hold agents for lost that have not been heard for too long; whose they were, also of
+        ranks that have ended before."""
+        silent = list(self._agents.drop_silent())
+        for rank, detail in silent:
             self._lose(rank, detail)
+        return [rank for rank, _ in silent]
 
     def forgive_silence(self) -> None:
         """Nobody could be heard for a while."""

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from relight.resilience.config import RunConfig
+from relight.resilience.decide.events import Event
+from relight.resilience.supervise.agents import Agents
+from relight.resilience.supervise.cluster import Allocation, Cluster
 from relight.resilience.supervise.draining import Draining
+from relight.resilience.supervise.partners import Partners
+from relight.resilience.supervise.ranks import Ranks
 
 
 @pytest.fixture
@@ -105,6 +113,36 @@ def test_a_copy_takes_the_place_of_what_a_lost_node_has_saved(draining: Draining
     draining.saved(10, 0, durable=True)
     draining.saved(10, 1, durable=True)
     assert (draining.under_way, draining.rescued(10)) == (False, (1,))
+
+
+def test_a_node_that_goes_after_its_programs_have_ended_is_lost_too(
+    draining: Draining, run_config: RunConfig
+) -> None:
+    draining.copied(10, 1, by=0)
+    told: list[Event] = []
+    allocation = Allocation(
+        job_id="7", restart_count=0, nodes=("n1",), batch_node="n1", supervisor_host="n1"
+    )
+    partners = Partners(run_config, told.append, print)
+    nobody = cast(Cluster, None)
+    ranks = Ranks(run_config, nobody, allocation, told.append, print, print, partners)
+    silent = SimpleNamespace(drop_silent=lambda: iter([(1, "its agent was silent")]))
+    ranks._agents = cast(Agents, silent)
+    for rank in ranks.look_for_silence():
+        draining.lost(rank)
+    assert (draining.rescue(), told) == ([(10, 1, 0)], [])
+
+
+def test_what_is_over_is_forgotten() -> None:
+    one = Draining(2)
+    for step in range(10):
+        for rank in (0, 1):
+            one.copied(step, rank, by=1 - rank)
+            one.saved(step, rank, durable=False)
+        for rank in (0, 1):
+            one.saved(step, rank, durable=True)
+        assert one.rescued(step) == ()
+    assert (len(one._copies), len(one._rescued)) == (2, 0)
 
 
 def test_a_copy_is_of_no_use_when_its_node_is_lost_too_or_others_have_not_saved() -> None:

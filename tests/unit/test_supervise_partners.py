@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -147,6 +149,35 @@ def test_shards_are_brought_to_the_node_in_the_place_of_a_lost_one() -> None:
     assert attempt.partners.moved((0, 1, 2)) == (2,)
     asyncio.run(attempt.start("n3", "n1", "n4"))
     assert attempt.partners.moved((3, 4)) == (3, 4), "also in a world of another size"
+
+
+def test_a_depot_that_is_not_opened_holds_no_start_up() -> None:
+    attempt = Attempt()
+
+    async def scene() -> None:
+        await attempt.start("n1", "n2")
+        attempt.save(20)
+        attempt.partners.chosen = cast(Manifest, _Chosen())
+        no_depot = partial(attempt.say, 2, "depot", port=None, reason="no process")
+        await attempt.start("n1", "n3", then=no_depot)
+
+    asyncio.run(scene())
+    told = [event.reason for event in attempt.events if isinstance(event, TierFailed)]
+    assert told == [
+        *2 * ["no process"],
+        *2 * ["its shard of step 20 is not brought from n1: no process"],
+    ]
+
+
+def test_what_depots_say_costs_no_more_on_many_nodes() -> None:
+    attempt = Attempt()
+    nodes = tuple(f"n{number}" for number in range(600))
+    asyncio.run(attempt.start(*nodes))
+    began_s = time.process_time()
+    for task in range(0, 1200, 2):
+        attempt.say(task, "depot", port=77)
+    assert time.process_time() - began_s < 1, "a loop over all agents for each word takes 4 s"
+    assert all(len(agent.told("partner")) == 1 for agent in attempt.agents.values())
 
 
 def test_older_shards_are_forgotten_and_trouble_is_told_once() -> None:
