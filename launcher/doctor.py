@@ -72,6 +72,7 @@ def examine(
         _arrays(config),
         _jobs_of_user(config, limits),
         *_appended(config),
+        *_components(site),
     ]
 
 
@@ -212,6 +213,16 @@ def _appended(config: Config) -> Iterator[Finding]:
     if config.get("JobFileAppend") == "0":
         follows = "a requeued job begins its output anew: relight asks for --open-mode=append"
         yield Finding(subject="JobFileAppend", fact="0", follows=follows)
+
+
+def _components(site: Site) -> Iterator[Finding]:
+    if not site.spans_components:
+        yield Finding(
+            subject="steps over components",
+            fact="disable_hetjob_steps",
+            follows="runs with resources.components do not start: use nodes of one kind",
+            matters=True,
+        )
 
 
 def as_text(findings: Sequence[Finding]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from relight.counted import counted
 from relight.errors import RelightError
@@ -16,6 +18,8 @@ from .former_runs import FormerRuns, former_runs
 from .spec import Resources
 
 SHORT_S = 20
+# The name and an older one; srun finds them anywhere in the parameters, in any case (its srun.c).
+_NO_STEPS_OVER_COMPONENTS: Final = re.compile("disable_het(?:job|ero)_steps", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +42,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What this Slurm can do."""
+    """What this Slurm can do. ``spans_components`` says that a step may be over several components
+    of a heterogeneous job."""
 
     version: str
     job_requeue: bool
+    spans_components: bool
     kill_wait_s: int
     partitions: tuple[Partition, ...]
 
@@ -66,6 +72,9 @@ def site_of(config: Mapping[str, str], partitions: Sequence[Mapping[str, str]]) 
     return Site(
         version=config.get("SLURM_VERSION", "unknown"),
         job_requeue=config.get("JobRequeue") == "1",
+        spans_components=not _NO_STEPS_OVER_COMPONENTS.search(
+            config.get("SchedulerParameters", "")
+        ),
         kill_wait_s=parse_seconds(config.get("KillWait")) or 30,
         partitions=tuple(
             Partition(
@@ -106,6 +115,17 @@ def _size_warning(site: Site, name: str | None, wanted: int, spare: int) -> str 
     )
 
 
+def components_warnings(site: Site, resources: Resources) -> list[str]:
+    """What to know of a job with components that this Slurm starts no step over."""
+    if site.spans_components or not resources.components:
+        return []
+    return [
+        "this Slurm forbids steps over several components (SchedulerParameters has "
+        "disable_hetjob_steps), so a run with resources.components does not start: cancel it, and "
+        "ask the site's staff, or for nodes of one kind"
+    ]
+
+
 def preemption_warning(
     site: Site, partition_name: str | None, former_runs: Callable[[], FormerRuns]
 ) -> str | None:
@@ -133,13 +153,8 @@ def preemption_warning(
 
 def warnings(resources: Resources, run: RunConfig) -> list[str]:
     """What to tell who has submitted this run about the site; silent when Slurm does not say."""
-    client = SlurmClient(timeout_s=2.0, pauses_s=())
-    try:
-        partitions = client.partitions()
-        chosen = site_of({}, partitions).partition(resources.partition)
-        asks_config = chosen is not None and chosen.preempts  # which says how long it is given
-        site = site_of(client.config() if asks_config else {}, partitions)
-    except RelightError:  # the job is sent, and a warning is worth no failure
+    site = _site_for(resources.nodes_by_partition, asks_config=bool(resources.components))
+    if site is None:
         return []
     directory = run.checkpoint.directory
     own = directory.is_relative_to(run.run_dir)  # new, as the run is
@@ -147,4 +162,23 @@ def warnings(resources: Resources, run: RunConfig) -> list[str]:
     preempted = (
         preemption_warning(site, partition, former) for partition in resources.nodes_by_partition
     )
-    return [*size_warnings(site, resources), *(warning for warning in preempted if warning)]
+    return [
+        *components_warnings(site, resources),
+        *size_warnings(site, resources),
+        *(warning for warning in preempted if warning),
+    ]
+
+
+def _site_for(names: Iterable[str | None], *, asks_config: bool) -> Site | None:
+    """The configuration is asked for where it matters: one of the partitions preempts, and it says
+    how long is given then. None without an answer: the job is sent, and a warning is worth no
+    failure."""
+    client = SlurmClient(timeout_s=2.0, pauses_s=())
+    try:
+        partitions = client.partitions()
+        bare = site_of({}, partitions)
+        chosen = [bare.partition(name) for name in names]
+        preempts = any(one is not None and one.preempts for one in chosen)
+        return site_of(client.config(), partitions) if asks_config or preempts else bare
+    except RelightError:
+        return None

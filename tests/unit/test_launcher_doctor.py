@@ -67,6 +67,9 @@ def test_other_sites() -> None:
     assert "passes them on" in cgroup.follows
     assert findings(PreemptParameters="send_user_signal")["send_user_signal"].fact == "on"
     assert "JobFileAppend" not in findings(JobFileAppend="1")
+    subject, forbidden = "steps over components", "bf_interval=2,disable_hetjob_steps"
+    assert subject not in findings()
+    assert "do not start" in findings(SchedulerParameters=forbidden)[subject].follows
 
 
 def test_how_many_jobs_a_user_may_have() -> None:

@@ -10,8 +10,13 @@ import pytest
 
 from relight.launcher.clusters.slurm.parse import parse_partitions
 from relight.launcher.former_runs import FormerRuns, former_runs
-from relight.launcher.site import preemption_warning, site_of, size_warnings
-from relight.launcher.spec import NodeRange, Resources
+from relight.launcher.site import (
+    components_warnings,
+    preemption_warning,
+    site_of,
+    size_warnings,
+)
+from relight.launcher.spec import Component, NodeRange, Resources
 from relight.resilience.run_folder import RunFolder
 from relight.storage.checkpointer import save_shard
 from relight.storage.commit import claim_epoch, commit
@@ -55,6 +60,16 @@ def test_a_job_that_its_partition_is_too_small_for() -> None:
     (warning,) = size_warnings(SITE, Resources(nodes=99, spares=1))
     assert warning is not None
     assert "needs 100 nodes, 1 of them spare, and partition low has 3 in all" in warning
+
+
+@pytest.mark.parametrize("word", ["disable_hetjob_steps", "Disable_Hetero_Steps"])
+def test_components_that_no_step_may_be_over(word: str) -> None:
+    two = Resources(components=[Component(name="a"), Component(name="b")])
+    forbids = site_of({"SchedulerParameters": f"bf_interval=2,{word}"}, [])
+    (warning,) = components_warnings(forbids, two)
+    assert "does not start" in warning
+    assert components_warnings(forbids, Resources()) == []
+    assert components_warnings(SITE, two) == []
 
 
 def test_the_longest_save_of_the_newest_run_that_saved(
