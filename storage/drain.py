@@ -61,9 +61,10 @@ def drain(
             with suppress(OSError):  # what stays is harmless; the fault of the drain is what counts
                 drop(tier, receipt)
         raise
-    for left in shard.parent.glob(f".{shard.name}.*"):  # of a node that was lost
-        left.unlink(missing_ok=True)
     with suppress(OSError):  # what stays takes room; the copy is what counts
+        for left in shard.parent.glob(f".{shard.name}.*"):  # of a node that was lost
+            left.unlink(missing_ok=True)
+    with suppress(OSError):
         drop_older(tier, receipt)
     return durable
 

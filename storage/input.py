@@ -9,6 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from functools import cached_property
 from itertools import cycle
 from pathlib import Path
 
@@ -70,6 +71,20 @@ class Input:
         scratch = cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES)) for _ in range(ahead(way.threads))])
         return self.read(((place, next(scratch)[:size]) for place, size in extents), way)
 
+    @cached_property
+    def way(self) -> Way:
+        """The way to read it, by a trial on its own bytes when it is large; asked once."""
+        if os.fstat(self.fd).st_size < WORTH_A_TRIAL_BYTES:
+            return USUAL
+
+        def attempt(number: int, way: Way) -> None:
+            start = number * TRIAL_BYTES
+            os.posix_fadvise(self.fd, start, TRIAL_BYTES, os.POSIX_FADV_DONTNEED)
+            blocks = range(start, start + TRIAL_BYTES, BLOCK_BYTES)
+            deque(self.digests(((at, BLOCK_BYTES) for at in blocks), way), maxlen=0)
+
+        return fastest("read", self.path, attempt)
+
     def _direct_fd(self) -> int | None:
         with self._lock:
             if not self._tried_direct:
@@ -116,20 +131,6 @@ class Input:
             if got == 0:
                 break
             at, rest = at + got, rest[got:]
-
-
-def way_to_read(file: Input) -> Way:
-    """The way for a file, by a trial on its own bytes when it is large."""
-    if os.fstat(file.fd).st_size < WORTH_A_TRIAL_BYTES:
-        return USUAL
-
-    def attempt(number: int, way: Way) -> None:
-        start = number * TRIAL_BYTES
-        os.posix_fadvise(file.fd, start, TRIAL_BYTES, os.POSIX_FADV_DONTNEED)
-        blocks = range(start, start + TRIAL_BYTES, BLOCK_BYTES)
-        deque(file.digests(((at, BLOCK_BYTES) for at in blocks), way), maxlen=0)
-
-    return fastest("read", file.path, attempt)
 
 
 def _in_pages(data: memoryview) -> bool:

@@ -50,7 +50,7 @@ class Neighbours:
     ranks: int
 
 
-class Place(NamedTuple):
+class BlockPlace(NamedTuple):
     """Where a block lies, and where it is to go; `way` is that of its file."""
 
     file: Path
@@ -59,7 +59,7 @@ class Place(NamedTuple):
     way: Way
 
 
-Wanted = Mapping[bytes, Sequence[Place]]  # by digest
+Wanted = Mapping[bytes, Sequence[BlockPlace]]  # by digest
 
 
 def fill(
@@ -195,7 +195,7 @@ class _Files:
         for file in self._open.values():
             file.close()
 
-    def fill(self, place: Place) -> bytes:
+    def fill(self, place: BlockPlace) -> bytes:
         """The digest of what was read. Raises OSError."""
         with self._lock:
             file = self._open.get(place.file)

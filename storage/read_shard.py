@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -13,10 +14,11 @@ from . import blocks
 from .chunks import Stored
 from .errors import CheckpointDamaged
 from .index import Index, Run
-from .input import Block, Input, way_to_read
+from .input import Block, Input
 from .keys import array_key
-from .node_reads import Place
+from .node_reads import BlockPlace
 from .receipt import Receipt
+from .way import in_memory
 
 T = TypeVar("T")
 
@@ -60,6 +62,11 @@ class Shard:
         for file in (self._input, *self._bases.values()):
             file.close()
 
+    @cached_property
+    def in_memory(self) -> bool:
+        """Whether it needs neither disk nor network to be read, as far as that can be told."""
+        return in_memory(self.path)
+
     def fill(
         self,
         wanted: Iterable[tuple[Run, memoryview]],
@@ -75,12 +82,11 @@ class Shard:
             left = [one for one in placed if one[1].digest not in done]
             self._fill(base, left, advance)
 
-    def places(self, run: Run, buffer: memoryview) -> Iterator[tuple[bytes, Place]]:
+    def places(self, run: Run, buffer: memoryview) -> Iterator[tuple[bytes, BlockPlace]]:
         """The blocks of a run by their digests, for `node_reads`. Raises CheckpointDamaged."""
         file = self._file(run.base)
-        way = way_to_read(file)
         for (stored, data), block in self._placed(run, buffer):
-            yield block.digest, Place(file.path, stored, data, way)
+            yield block.digest, BlockPlace(file.path, stored, data, file.way)
 
     def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
@@ -108,7 +114,7 @@ class Shard:
             except CheckpointDamaged as error:
                 yield Damage(error.array, error.block, error.reason)
                 continue
-            found = file.digests(watched(runs), way_to_read(file))
+            found = file.digests(watched(runs), file.way)
             yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
 
     def _placed(
@@ -130,7 +136,7 @@ class Shard:
         file = self._file(base)
 
         def read() -> Iterator[bytes]:
-            digests = file.read((block for block, _ in placed), way_to_read(file))
+            digests = file.read((block for block, _ in placed), file.way)
             for digest, ((_, data), _) in zip(digests, placed, strict=True):
                 yield digest
                 advance(len(data))

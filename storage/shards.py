@@ -21,7 +21,6 @@ from .pack import unpack
 from .progress import Progress, unseen
 from .read_shard import Shard
 from .receipt import Receipt
-from .way import in_memory
 
 Place = tuple[int, Run]  # a rank, and a run of its shard
 _Runs = defaultdict[int, list[tuple[Run, memoryview]]]  # by rank, with where they go
@@ -106,13 +105,13 @@ class Shards:
     def _may_be_shared(self, rank: int, run: Run) -> bool:
         """Whether other ranks may want it too, and it is not in memory already."""
         index = self.index(rank)
-        if index.block_bytes > blocks.BLOCK_BYTES or in_memory(self[rank].path):
+        if index.block_bytes > blocks.BLOCK_BYTES or self[rank].in_memory:
             return False
         is_part = run.array is not None and self.form(rank, run.array).global_shape is not None
         return bool(index.borrows) or not is_part  # else each rank has its own
 
-    def _by_digest(self, runs: _Runs) -> dict[bytes, list[node_reads.Place]]:
-        found: dict[bytes, list[node_reads.Place]] = defaultdict(list)
+    def _by_digest(self, runs: _Runs) -> dict[bytes, list[node_reads.BlockPlace]]:
+        found: dict[bytes, list[node_reads.BlockPlace]] = defaultdict(list)
         for rank, of_rank in runs.items():
             for run, data in of_rank:
                 for digest, place in self[rank].places(run, data):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relight.storage import node_reads, node_reads_host, shards
+from relight.storage import node_reads, node_reads_host, read_shard
 from relight.storage.blocks import BLOCK_BYTES
 from relight.storage.boxes import Box, Part, Replicated
 from relight.storage.checkpointer import CheckpointDamaged, load_shard, save_shard
@@ -40,7 +40,7 @@ SHARED_BYTES = sum(map(len, MODEL.values())) - BLOCK_BYTES
 @pytest.fixture(autouse=True)
 def small_and_on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_reads, "WORTH_SHARING_BYTES", 1)
-    monkeypatch.setattr(shards, "in_memory", lambda _: False)
+    monkeypatch.setattr(read_shard, "in_memory", lambda _: False)
 
 
 @pytest.fixture
@@ -196,12 +196,12 @@ def test_damage_is_found_and_what_others_put_into_memory_is_not_believed(
 STUCK = """
 import sys, threading
 from pathlib import Path
-from relight.storage import node_reads, shards
+from relight.storage import node_reads, read_shard
 from relight.storage.checkpointer import load_shard
 from relight.storage.manifest import Manifest
 directory, name, hosts = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "True"
 node_reads.WORTH_SHARING_BYTES = 1
-shards.in_memory = lambda _: False
+read_shard.in_memory = lambda _: False
 if not hosts:
     node_reads._host = lambda *_: None
 def stuck(self, place):
@@ -223,7 +223,7 @@ def test_a_reader_that_is_killed_in_the_middle_costs_nothing(
     name = f"{tmp_path} killed"
     other_reads, fill = threading.Event(), node_reads._Files.fill
 
-    def fill_then(self: node_reads._Files, place: node_reads.Place) -> bytes:
+    def fill_then(self: node_reads._Files, place: node_reads.BlockPlace) -> bytes:
         other_reads.wait()
         return fill(self, place)
 
