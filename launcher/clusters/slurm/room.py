@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -27,7 +28,8 @@ def wait_for_room(limit: str, look_s: float, *, first: bool) -> bool:
     """Waits a while, since some job of the user's may end; False when none is in the queue, so that
     this one alone is more than may be. ``first``: it is told, once."""
     try:
-        waits = bool(SlurmClient().jobs_of(me()))
+        here = os.environ.get("SLURM_JOB_ID")  # it would wait for its own end
+        waits = any(job.job_id != here for job in SlurmClient().jobs_of(me()))
     except RelightError:
         waits = True  # Slurm has heard sbatch, and may be busy
     if not waits:

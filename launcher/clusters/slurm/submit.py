@@ -60,7 +60,12 @@ class _ScriptExecutor(SlurmExecutor):
 
     def send(self) -> str:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it also raises
-            return str(self._submit_command("").job_id)
+            try:
+                return str(self._submit_command("").job_id)
+            except FailedJobError:
+                for copy in self.folder.glob(".submission_file_*.sh"):  # one for each try
+                    copy.unlink(missing_ok=True)
+                raise
 
 
 def submit_arrays(arrays: Sequence[tuple[str, LaunchPlan]]) -> list[str]:
