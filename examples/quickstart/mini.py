@@ -63,7 +63,7 @@ def _site(say: Say, *, keep: bool) -> Iterator[Site]:
 
 
 def _tell(say: Say, site: Site, steps: int, *, keep: bool) -> None:
-    say(f"an undisturbed run first: 2 hosts with 2 ranks each, {steps} steps")
+    say(f"an undisturbed run first: 2 hosts with a rank each, {steps} steps")
     with _submitted(site, steps, 0.0, keep=keep) as run:
         _complete(run)
         undisturbed = run.digest()
