@@ -31,8 +31,8 @@ from relight.resilience.config import (
 )
 
 from .spec_checks import NamedFaults, check_checks, check_env, check_sbatch
-from .spec_components import check_sbatch_of_component, component_faults, faults_of_components
-from .spec_starters import fault_of_starter
+from .spec_components import check_sbatch_of_component
+from .spec_together import faults_together
 from .spec_values import (
     Budget,
     Bytes,
@@ -140,12 +140,6 @@ class Resources(_Section):
             one.model_copy(update={n: v for n, v in shared.items() if getattr(one, n) is None})
             for one in self.components
         ]
-
-    @model_validator(mode="after")
-    def _check_components(self) -> Resources:
-        if self.components and (faults := component_faults(self)):
-            raise NamedFaults(faults)
-        return self
 
     @property
     def least_time_s(self) -> float | None:
@@ -346,39 +340,7 @@ class JobSpec(_Section):
         return DEFAULT_LEAD_S if limit_s is None else min(DEFAULT_LEAD_S, limit_s / 4)
 
     @model_validator(mode="after")
-    def _check_starter(self) -> JobSpec:
-        saves_itself = self.resume or self.checkpoint.signal or self.checkpoint.done
-        own = [one.command for one in self.resources.components if one.command is not None]
-        faults = [fault for words in (self.command, *own) if (fault := fault_of_starter(words))]
-        if faults and not saves_itself:
-            raise NamedFaults(faults)
-        return self
-
-    @model_validator(mode="after")
     def _check_together(self) -> JobSpec:
-        if self.after and any(name.lstrip("-") == "dependency" for name in self.sbatch):
-            fault = "after: sbatch.dependency is given too; name its jobs here, or leave this out"
-            raise NamedFaults([fault])
-        if self.resources.components and (faults := faults_of_components(self)):
+        if faults := [*faults_together(self)]:
             raise NamedFaults(faults)
-        if self.checkpoint.compress and self.checkpoint.tiers is None:
-            fault = (
-                "checkpoint.compress: shards are compressed while they are copied from a tier, and "
-                "there is no checkpoint.tiers: name one, such as checkpoint.tiers.node=/dev/shm, "
-                "or leave this out"
-            )
-            raise NamedFaults([fault])
-        archive, directory = self.checkpoint.archive, self.checkpoint.directory
-        if archive is not None and directory is not None and archive.url == f"file://{directory}":
-            fault = (
-                "checkpoint.archive.url: that is checkpoint.directory; it has to be another place"
-            )
-            raise NamedFaults([fault])
-        limit_s, lead_s = self.resources.least_time_s, self.checkpoint.lead
-        if limit_s is not None and lead_s is not None and lead_s > limit_s / 2:
-            fault = (
-                f"checkpoint.lead: {lead_s:g} s is more than half of the shortest attempt "
-                f"({limit_s:g} s), so the run would stop before it has done anything"
-            )
-            raise NamedFaults([fault])
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final, Literal
@@ -18,7 +18,7 @@ _SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 # sbatch options that relight sets itself, and where the spec says the same thing.
-_OWN_OPTIONS: Final = {
+OWN_OPTIONS: Final = {
     "job-name": "name",
     "nodes": "resources.nodes",
     "ntasks": "resources.nodes and resources.tasks_per_node",
@@ -35,7 +35,7 @@ _OWN_OPTIONS: Final = {
     "error": "run_dir",
     "requeue": "restart.mode",
     "no-requeue": "restart.mode",
-    "no-kill": "nothing: it is always set",
+    "no-kill": "nothing: it is set, but with components",
     "open-mode": "nothing: it is always append",
     "array": "sweep",
     "wrap": "command",
@@ -50,7 +50,8 @@ def is_secret(name: str) -> bool:
 
 
 class NamedFaults(ValueError):
-    """Several faults found at once; each begins with the dotted path that it is about."""
+    """Several faults found at once; each begins with the dotted path that it is about, within the
+    value that was checked."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
@@ -58,21 +59,24 @@ class NamedFaults(ValueError):
 
 
 def check_sbatch(options: dict[str, str | Literal[True]]) -> dict[str, str | Literal[True]]:
-    faults = []
-    for option in options:
-        name = option.lstrip("-").replace("_", "-")
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-            faults.append(f"sbatch.{option}: not the long name of an sbatch option")
-        elif name in _OWN_OPTIONS:
-            faults.append(f"sbatch.{option}: set by relight itself; use {_OWN_OPTIONS[name]}")
-    if faults:
+    if faults := [*sbatch_faults(options, OWN_OPTIONS)]:
         raise NamedFaults(faults)
     return options
 
 
+def sbatch_faults(options: Iterable[str], own: Mapping[str, str]) -> Iterator[str]:
+    """What is no option of sbatch's, or one of relight's ``own``, with what to use instead."""
+    for option in options:
+        name = option.lstrip("-").replace("_", "-")
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+            yield f"{option}: not the long name of an sbatch option"
+        elif name in own:
+            yield f"{option}: set by relight itself; use {own[name]}"
+
+
 def check_env(env: dict[str, str]) -> dict[str, str]:
     faults = [
-        f"env.{name}: by its name this is a secret, and env is stored in the run folder; write "
+        f"{name}: by its name this is a secret, and env is stored in the run folder; write "
         f"its value into a file and name that: secrets: {{{name}: {{file: ...}}}}"
         for name in env
         if is_secret(name)
@@ -100,7 +104,7 @@ def check_checks(settings: object) -> object:
 def _faults_of(
     name: object, setting: object, known: Mapping[str, Sequence[Limit]]
 ) -> Iterator[str]:
-    dotted = f"health.checks.{name}"
+    dotted = str(name)
     limits = known.get(str(name))
     if limits is None:
         near = difflib.get_close_matches(str(name), known, n=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from .spec_checks import NamedFaults, check_sbatch
+from .spec_checks import OWN_OPTIONS, NamedFaults, sbatch_faults
 
 if TYPE_CHECKING:
     from .spec import JobSpec, Resources
@@ -13,27 +13,31 @@ if TYPE_CHECKING:
 _WHERE = "resources.components"
 # Of the whole job: a successor says them anew for all components.
 _OF_THE_JOB = frozenset({"after", "dependency", "exclude"})
+_OF_EACH = (
+    *("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-node", "mem", "partition"),
+)
+_OWN_OPTIONS = {
+    **OWN_OPTIONS,
+    **{option: OWN_OPTIONS[option].replace("resources", _WHERE) for option in _OF_EACH},
+    "no-kill": "nothing: Slurm would end the other components, which never start again",
+    "array": "nothing: Slurm has no arrays of heterogeneous jobs",
+}
 
 
 def check_sbatch_of_component(
     options: dict[str, str | Literal[True]],
 ) -> dict[str, str | Literal[True]]:
-    try:
-        check_sbatch(options)
-    except NamedFaults as found:
-        raise NamedFaults([f"{_WHERE}.{fault}" for fault in found.faults]) from found
-    whole = [name for name in options if name.lstrip("-") in _OF_THE_JOB]
-    if whole:
-        raise NamedFaults(
-            [
-                f"{_WHERE}.sbatch.{name}: one for all components; write it below `sbatch:`"
-                for name in whole
-            ]
-        )
+    whole = [
+        f"{name}: one for all components; write it below `sbatch:`"
+        for name in options
+        if name.lstrip("-") in _OF_THE_JOB
+    ]
+    if faults := [*sbatch_faults(options, _OWN_OPTIONS), *whole]:
+        raise NamedFaults(faults)
     return options
 
 
-def component_faults(resources: Resources) -> list[str]:
+def _of_themselves(resources: Resources) -> list[str]:
     """What is wrong with the components by themselves."""
     faults = [
         f"resources.{name}: components say how many nodes they have; leave this out, and write "
@@ -59,8 +63,8 @@ def component_faults(resources: Resources) -> list[str]:
 
 
 def faults_of_components(spec: JobSpec) -> list[str]:
-    """What does not go together with components."""
-    faults = []
+    """What does not go together in components, and with them."""
+    faults = _of_themselves(spec.resources)
     if spec.sweep is not None:
         faults.append(
             "sweep: Slurm has no arrays of heterogeneous jobs; leave it or components out"

@@ -53,14 +53,16 @@ def faults_of(details: ErrorDetails, places: Places) -> list[Fault]:
     place = _place(details["loc"], places)
     error = details.get("ctx", {}).get("error")
     if isinstance(error, NamedFaults):
-        return [_named_fault(text, places) for text in error.faults]
+        checked = details["loc"]
+        return [_named_fault(checked, text, places) for text in error.faults]
     return [Fault(nearest(place, places), _message(details, place))]
 
 
-def _named_fault(text: str, places: Places) -> Fault:
-    """A fault whose text begins with the dotted path that it is about."""
-    dotted = text.partition(":")[0]
-    return Fault(nearest(tuple(dotted.split(".")), places), text)
+def _named_fault(checked: Path, text: str, places: Places) -> Fault:
+    """A fault whose text begins with the dotted path that it is about, within what was checked."""
+    within = text.partition(":")[0].split(".")
+    told = ".".join([*map(str, checked), text])
+    return Fault(nearest((*checked, *within), places), told)
 
 
 def _place(loc: tuple[str | int, ...], places: Places) -> tuple[str | int, ...]:
@@ -96,6 +98,10 @@ def _message(details: ErrorDetails, place: tuple[str | int, ...]) -> str:
             return f"{dotted}: {given!r} is not known; expected {context['expected']}"
         case "int_type" | "int_from_float":
             return f"{dotted}: {given!r} is not a whole number"
+        case "bool_type":
+            return f"{dotted}: {given!r} is not true or false; write one of them, without quotes"
+        case "less_than_equal":
+            return f"{dotted}: {given!r} is too large; it may be at most {context['le']}"
         case "greater_than_equal":
             return f"{dotted}: {given!r} is too small; it must be at least {context['ge']}"
         case "string_type":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from relight.resilience.worker.standby import PythonCommand
@@ -53,7 +54,7 @@ class Starter:
         return int(value) if value.isdecimal() else None
 
     def _values(self, options: Sequence[str]) -> Iterator[str]:
-        for word, after in zip(self.arguments, (*self.arguments[1:], ""), strict=True):
+        for word, after in pairwise((*self.arguments, "")):
             name, equals, value = word.partition("=")
             if name.replace("_", "-") in options:
                 yield value if equals else after

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from relight.errors import UsageError
+from relight.launcher.cli.main import relight
 from relight.launcher.spec import JobSpec
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import load_spec
@@ -148,3 +150,10 @@ def test_an_included_file_that_everybody_may_write(tmp_path: Path) -> None:
     lines = said.splitlines()
     assert ["job.yaml:3: include: cannot read" in lines[0], len(lines)] == [True, 2]
     assert "job.yaml:4: include: cannot read" in lines[1]
+
+
+@pytest.mark.parametrize("verb", ["plan", "submit", "run", "verify-resume"])
+def test_who_asks_for_a_dry_run_is_told_of_plan(verb: str) -> None:
+    answer = CliRunner().invoke(relight, [verb, "job.yaml", "--dry-run"])
+    assert answer.exit_code == 2
+    assert "`relight plan SPEC` is the dry run" in answer.output

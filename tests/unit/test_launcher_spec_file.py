@@ -14,7 +14,7 @@ from relight.launcher.layers import Layer
 from relight.launcher.plan import run_config
 from relight.launcher.run_creation import submitter
 from relight.launcher.spec_faults import SpecError
-from relight.launcher.spec_file import load_spec, parse_spec
+from relight.launcher.spec_file import build_spec, load_spec, parse_spec
 from relight.launcher.spec_meanings import MEANINGS
 from relight.launcher.spec_schema import described_schema, keys
 from relight.launcher.variables import substitute
@@ -74,6 +74,24 @@ env: {HF_TOKEN: x}
     assert "20 steps" in messages[9]
 
 
+def test_every_key_tells_in_our_words_what_is_wrong_with_it() -> None:
+    schema = described_schema()
+    told: list[str] = []
+    mistakes: tuple[object, ...] = ("yes", 3, 10**9, [])
+    for path, _ in keys(schema, schema):
+        for wrong in mistakes:
+            value = wrong
+            for part in reversed(path.split(".")):
+                value = {part: [value] if part == "components" else value}
+            assert isinstance(value, dict)
+            try:
+                build_spec({"command": "x", **value}, {})
+            except SpecError as error:
+                told += [fault.message for fault in error.faults]
+    assert len(told) > 100
+    assert not [message for message in told if "Input should" in message]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "part"),
     [
@@ -94,6 +112,7 @@ env: {HF_TOKEN: x}
         ("command: a\nname: 'a b'", 2, "40 at most"),
         ("command: null", 1, "command is missing; it has no default"),
         ("command: a\nsetup: [null]", 2, "null is not text"),
+        ("command: a\ncheckpoint: {compress: yes}", 2, "'yes' is not true or false; write one"),
         ("command: a\nresources: 4", 2, "not a group of keys"),
         ("command: a\nresources: {nodes: 0}", 2, "at least 1"),
         ("command: a\nresources: {nodes: 1.0}", 2, "not a whole number"),

@@ -29,6 +29,7 @@ TRAIN = "python train.py --nproc-per-node 3"
             "accelerate launch --num_machines 2 --num_processes 16 --mixed_precision bf16 t.py",
             "command: python t.py` with `resources: {nodes: 2, tasks_per_node: 8}",
         ),
+        ("torchrun", "command: <program>` with `resources: {tasks_per_node: 1}"),
         (
             "torchrun --no-python ./train",
             "command: <program>` with `resources: {tasks_per_node: 1}",
