@@ -168,6 +168,7 @@ _VARIABLES: Final = {
     "SBATCH_PARTITION": "partition",
     "SBATCH_REQUEUE": "requeue",
     "SBATCH_SIGNAL": "signal",
+    "SBATCH_TIMELIMIT": "time",
 }
 
 

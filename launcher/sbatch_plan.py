@@ -24,7 +24,7 @@ from relight.resilience.run_folder import RunFolder
 
 from .launch_plan import LaunchPlan, Submitter
 from .sbatch_options import Given, SbatchCall, of_environment
-from .sbatch_script import directives, script_options
+from .sbatch_script import directives, has_components, script_options
 
 Section = RestartConfig | CheckpointConfig | HealthConfig
 _BUDGETS: Final = ("mode", "failures", "no_progress")
@@ -33,11 +33,16 @@ _SHEBANG_BYTES: Final = 127  # what any Linux reads of a first line (execve(2))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SbatchPlan:
-    """What will be sent: the words for sbatch before the script, the script, the user's own."""
+    """What will be sent: the words for sbatch before the script, the script, the user's own.
+
+    ``options`` is what all words and lines come to; None for a heterogeneous job, whose components
+    differ.
+    """
 
     launch: LaunchPlan
     words: tuple[str, ...]
     user_script: str
+    options: Mapping[str, str | None] | None
 
     def excluding(self, nodes: str) -> SbatchPlan:
         """The same with another list of nodes to exclude: the last word on it counts."""
@@ -127,6 +132,7 @@ def sbatch_plan(
         launch=LaunchPlan(cluster="slurm", config=config, script=script),
         words=(*_added(options, job_name, config.restart.mode), *call.words),
         user_script=text,
+        options=None if ":" in call.words or has_components(text) else options,
     )
 
 

@@ -121,6 +121,12 @@ def script_options(text: str) -> tuple[Given, ...]:
     return call.options
 
 
+def has_components(text: str) -> bool:
+    """Whether a line begins the next component of a heterogeneous job."""
+    lines = (line for line in head(text) if line.text.startswith(("#SBATCH", "#SLURM")))
+    return any(next(directive_words(line), "") in _NEW_COMPONENT for line in lines)
+
+
 def directive_words(line: Line) -> Iterator[str]:
     """The words of one line: quotes group, a backslash escapes, ``#`` begins a comment."""
     text = line.text.partition("SBATCH" if line.text.startswith("#SBATCH") else "SLURM")[2]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from relight.counted import counted
 from relight.errors import RelightError
@@ -15,7 +15,9 @@ from relight.resilience.config import RunConfig
 from .clusters.slurm.client import SlurmClient
 from .clusters.slurm.parse import parse_seconds
 from .former_runs import FormerRuns, former_runs
-from .spec import Resources
+
+if TYPE_CHECKING:
+    from .spec import Resources
 
 SHORT_S = 20
 # The name and an older one; srun finds them anywhere in the parameters, in any case (its srun.c).
@@ -98,13 +100,14 @@ def _whole(text: str) -> int | None:
 def size_warnings(site: Site, resources: Resources) -> list[str]:
     """What to know of a job that a partition of it is too small for."""
     found = (
-        _size_warning(site, name, wanted, resources.spares)
+        size_warning(site, name, wanted, resources.spares)
         for name, wanted in resources.nodes_by_partition.items()
     )
     return [warning for warning in found if warning is not None]
 
 
-def _size_warning(site: Site, name: str | None, wanted: int, spare: int) -> str | None:
+def size_warning(site: Site, name: str | None, wanted: int, spare: int = 0) -> str | None:
+    """What to know of a job that wants more nodes of a partition than it has."""
     partition = site.partition(name)
     if partition is None or partition.nodes is None or wanted <= partition.nodes:
         return None
@@ -127,7 +130,10 @@ def components_warnings(site: Site, resources: Resources) -> list[str]:
 
 
 def preemption_warning(
-    site: Site, partition_name: str | None, former_runs: Callable[[], FormerRuns]
+    site: Site,
+    partition_name: str | None,
+    former_runs: Callable[[], FormerRuns],
+    advice: str = "choose checkpoint.interval by what you can afford to lose",
 ) -> str | None:
     """What to know before a job is preempted there; None when there is time to save, as far as is
     known, and when it was said before. ``former_runs`` is asked where jobs are preempted only."""
@@ -147,13 +153,13 @@ def preemption_warning(
     return (
         f"partition {partition.name} gives a preempted job {notice_s} s (GraceTime "
         f"{partition.grace_s} s, KillWait {site.kill_wait_s} s): {known}, "
-        "so choose checkpoint.interval by what you can afford to lose"
+        f"so {advice}"
     )
 
 
 def warnings(resources: Resources, run: RunConfig) -> list[str]:
     """What to tell who has submitted this run about the site; silent when Slurm does not say."""
-    site = _site_for(resources.nodes_by_partition, asks_config=bool(resources.components))
+    site = site_for(resources.nodes_by_partition, asks_config=bool(resources.components))
     if site is None:
         return []
     directory = run.checkpoint.directory
@@ -169,10 +175,12 @@ def warnings(resources: Resources, run: RunConfig) -> list[str]:
     ]
 
 
-def _site_for(names: Iterable[str | None], *, asks_config: bool) -> Site | None:
-    """The configuration is asked for where it matters: one of the partitions preempts, and it says
-    how long is given then. None without an answer: the job is sent, and a warning is worth no
-    failure."""
+def site_for(names: Iterable[str | None], *, asks_config: bool = False) -> Site | None:
+    """What warnings about a job in these partitions need to know.
+
+    The configuration is asked for where it matters: one of the partitions preempts, and it says how
+    long is given then. None without an answer: the job is sent, and a warning is worth no failure.
+    """
     client = SlurmClient(timeout_s=2.0, pauses_s=())
     try:
         partitions = client.partitions()

@@ -111,16 +111,33 @@ def _of_relight() -> str:
 def _send(plan: SbatchPlan) -> int:
     with new_run_folder(plan.launch, "") as folder:
         write_user_script(folder, plan.user_script)
-        id_file = submitted_job(folder)
+        id_file, waits = submitted_job(folder), "wait" in (plan.options or {})
+
+        def on_job(job_id: str) -> None:
+            note_jobs(folder, [job_id])
+            if waits:  # until the job has ended
+                _warn(plan)
+
         try:
-            ended = send(plan.words, folder.script, lambda job_id: note_jobs(folder, [job_id]))
+            ended = send(plan.words, folder.script, on_job)
         except KeyboardInterrupt:
             if not id_file.exists():
                 raise
             return 128 + signal.SIGINT  # of sbatch --wait: the job goes on
         if ended.job_id is None:
             raise _NothingSent(ended.exit_code)
-        return ended.exit_code
+    if not waits:  # last, for it takes its time, and nobody shall send a job twice
+        _warn(plan)
+    return ended.exit_code
+
+
+def _warn(plan: SbatchPlan) -> None:
+    if plan.options is None or "quiet" in plan.options:
+        return
+    from ..sbatch_warnings import script_warnings
+
+    for warning in script_warnings(plan.options, plan.launch.config):
+        click.echo(f"relight sbatch: warning: {warning}", err=True)
 
 
 def _plan(call: SbatchCall) -> SbatchPlan:
@@ -131,7 +148,7 @@ def _plan(call: SbatchCall) -> SbatchPlan:
     facts = submitter(run_name(wanted))
     config = _config(options, text, source, facts)
     plan = sbatch_plan(call, options, job_name, text, config, facts)
-    return plan if ":" in call.words else _without_known_bad(plan, options)
+    return plan if plan.options is None else _without_known_bad(plan, plan.options)
 
 
 def _without_known_bad(plan: SbatchPlan, options: Mapping[str, str | None]) -> SbatchPlan:

@@ -115,7 +115,7 @@ def test_wrap_and_standard_input(
     sbatch("-N1", text=SCRIPT)
     assert "--job-name=wrap" in sent(fake, 0)
     assert not any("--wrap" in word for word in sent(fake, 0))
-    assert "--job-name=sbatch" in sent(fake, 1)
+    assert "--job-name=sbatch" in sent(fake, 2), "after a question about the partition"
     texts = sorted(RunFolder(root).user_script.read_text() for root in runs())
     assert SCRIPT in texts
     assert any(text.endswith("\n\necho $HOME; exit\n\n") for text in texts)
@@ -131,6 +131,22 @@ def test_a_job_whose_submission_got_no_answer_is_found(
     (fake / "sbatch.2.out").write_text("Submitted batch job 43\n")
     done = sbatch("job.sh")
     assert (done.returncode, done.stdout) == (0, "Submitted batch job 43\n")
+
+
+def test_what_is_to_be_known_is_said_when_the_job_is_sent(sbatch: Sbatch, fake: Path) -> None:
+    partition = (FAKE_BIN.parents[1] / "22.05" / "scontrol-show-partition.txt").read_text()
+    (fake / "scontrol.out").write_text(partition)
+    (fake / "scontrol.2.out").write_text("KillWait = 10 sec\n")
+    lines = "#RELIGHT checkpoint: {signal: USR1, lead: 20min}\n"
+    script = f"#!/bin/sh\n#SBATCH -N 99 -t 60\n{lines}echo hello\n"
+    done = sbatch(text=script)
+    assert (done.returncode, done.stdout) == (0, "Submitted batch job 42\n")
+    lead, size, preempted = done.stderr.splitlines()
+    assert "checkpoint.lead is 1200 s" in lead
+    assert "needs 99 nodes, and partition low has 3 in all" in size
+    assert "partition low gives a preempted job 15 s" in preempted
+    assert preempted.endswith("afford to lose what it did since")
+    assert sbatch("-Q", text=script).stderr == ""
 
 
 @pytest.mark.parametrize("question", ["--help", "--version", "-V", "--usage"])

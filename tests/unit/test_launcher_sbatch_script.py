@@ -11,6 +11,7 @@ from relight.launcher.sbatch_script import (
     check_script,
     directive_words,
     directives,
+    has_components,
     own_lines,
     script_options,
 )
@@ -53,6 +54,8 @@ def test_options_end_at_the_first_command() -> None:
 
 def test_components_of_a_heterogeneous_job() -> None:
     text = "#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2 --requeue\n"
+    assert has_components(text)
+    assert not has_components(text.replace("#SBATCH hetjob", "##SBATCH hetjob"))
     assert [option.name for option in script_options(text)] == ["nodes", "nodes", "requeue"]
 
 
