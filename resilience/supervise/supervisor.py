@@ -24,7 +24,6 @@ from ..decide.events import (
     CheckpointCommitted,
     Event,
     RankExited,
-    RankLost,
     RanksStopped,
     RanksStraggled,
 )
@@ -231,8 +230,6 @@ class Supervisor:
 
     def _emit(self, event: Event) -> None:
         self._lookout.on_event(event)
-        if isinstance(event, RankLost):
-            self._saves.lost(event.rank)
         if isinstance(event, RanksStraggled) and event.by_node:
             self._watch.straggled(event)
         if self._is_script and isinstance(event, RankExited):

@@ -224,7 +224,7 @@ class Watch:
     async def _ask_the_others(self) -> None:
         """What one node says first the others may say too, who have not looked since."""
         fresh = self._bad.keys() - self._asked
-        self._asked = self._bad.keys() | set[str]()
+        self._asked = set(self._bad)
         # Not the bad ones: what they say once more would take the place of what they have said.
         others = tuple(node for node in self._healthy() if node not in self._bad)
         if not fresh or not others:
