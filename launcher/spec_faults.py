@@ -60,7 +60,8 @@ def faults_of(details: ErrorDetails, places: Places) -> list[Fault]:
 
 def _named_fault(checked: Path, text: str, places: Places) -> Fault:
     """A fault whose text begins with the dotted path that it is about, within what was checked."""
-    within = text.partition(":")[0].split(".")
+    dotted = text.partition(":")[0].split(".")
+    within = (int(part) if part.isdecimal() else part for part in dotted)
     told = ".".join([*map(str, checked), text])
     return Fault(nearest((*checked, *within), places), told)
 

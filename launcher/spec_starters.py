@@ -86,6 +86,7 @@ def fault_of_starter(command: Sequence[str]) -> str | None:
     return (
         f"command: {starter.name} starts ranks of its own, and relight starts one for each of "
         "resources.tasks_per_node, with RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR set as "
-        f"{starter.name} does. Write {starter.instead}{settings}. A program that saves by itself, "
-        f"and says so by checkpoint.signal, checkpoint.done or resume, may keep {starter.name}"
+        f"{starter.name} does. Write {starter.instead}; cpus_per_task is of each rank "
+        f"then{settings}. A program that saves by itself, and says so by "
+        f"checkpoint.signal, checkpoint.done or resume, may keep {starter.name}"
     )

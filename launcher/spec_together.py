@@ -16,10 +16,11 @@ def faults_together(spec: JobSpec) -> Iterator[str]:
     """Each begins with the dotted path that it is about."""
     checkpoint = spec.checkpoint
     if not (spec.resume or checkpoint.signal or checkpoint.done):  # so it does not save by itself
-        own = [one.command for one in spec.resources.components if one.command is not None]
-        for words in (spec.command, *own):
-            if fault := fault_of_starter(words):
-                yield fault
+        if fault := fault_of_starter(spec.command):
+            yield fault
+        for number, one in enumerate(spec.resources.components):
+            if one.command is not None and (fault := fault_of_starter(one.command)):
+                yield f"resources.components.{number}.{fault}"
     if spec.after and any(name.lstrip("-") == "dependency" for name in spec.sbatch):
         yield "after: sbatch.dependency is given too; name its jobs here, or leave this out"
     if spec.resources.components:

@@ -279,7 +279,7 @@ def _way_on(run: StoredRun, verdict: Verdict) -> str:
     if run.plan.cluster == "local" and verdict.state != Outcome.COMPLETED:
         return f"`relight run --resume {run.run_id}` goes on"
     directory = config.checkpoint.directory
-    return f"a new one that is given checkpoint.directory {directory} goes on from its state"
+    return f"a new one that is given checkpoint.directory {directory} goes on from what is there"
 
 
 def _until(condition: Callable[[], bool], limit_s: float, tick_s: float) -> bool:

@@ -240,7 +240,7 @@ def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:
 def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
     if not run.folder.plan.exists():
         return f"the run folder {run.folder.root} was removed: there is nothing to go on from"
-    go_on = f"`relight run --resume {run.run_id}` goes on from the newest checkpoint"
+    go_on = f"`relight run --resume {run.run_id}` goes on from the newest checkpoint, if any"
     if told is signal.SIGINT:
         return f"cancelled: nothing starts it again by itself; by hand, {go_on}"
     if code == EXIT_RESTART:

@@ -177,6 +177,11 @@ ONE = "{name: a}"
         (f"{ONE}, {{name: b, sbatch: {{no-kill: true}}}}", "", "end the other components"),
         (f"{ONE}, {{name: b, sbatch: {{exclude: n1}}}}", "", "one for all components"),
         (f"{ONE}, {ONE}", "sweep: {x: [1]}", "two are called 'a'.*no arrays of heterogeneous jobs"),
+        (
+            f"{ONE}, {{name: b, command: torchrun y}}",
+            "",
+            "job.yaml:2: resources.components.1.command",
+        ),
         (f"{ONE}, {{name: b}}", "sweep: {x: [1]}", "no arrays of heterogeneous jobs"),
         (f"{ONE}, {{name: b, command: y}}", "resume: z", "b runs a command of its own"),
     ],
