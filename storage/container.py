@@ -6,6 +6,7 @@ the file by then: no dataset is larger than memory, no lock is held, and nothing
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,12 +133,13 @@ def create(
 
 
 def _refusal(error: Exception) -> OSError:
-    """HDF5 names the error of the system only in its text, when closing the file fails."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return error
-    text = f"HDF5 could not make the file: {error}"
+    """HDF5's texts have lines and addresses; only there it names the error when closing fails."""
+    text = " ".join(str(error).split())
     named = re.search(r"errno = ([0-9]+)", text)
-    return OSError(int(named[1]), text) if named else OSError(text)
+    number = int(named[1]) if named else getattr(error, "errno", None)
+    if number is None:
+        return OSError(f"HDF5 could not make the file: {text}")
+    return OSError(number, os.strerror(number))
 
 
 def _name(number: int) -> str:

@@ -215,6 +215,9 @@ class Shard:
             (receipt.index_at, receipt.index_bytes),
             (receipt.digests_at, receipt.digests_bytes),
         ]
+        if not all(0 <= at <= at + length <= size for at, length in self._own):
+            reason = f"its manifest speaks of places that are not in its {size} bytes"
+            raise self.damaged(Damage("index", None, reason))
         index, digests = (blocks.read_exactly(self._fd, at, length) for at, length in self._own)
         if blocks.digest(index, digests).hex() != receipt.digest:
             reason = "index and digests are not those of the manifest: changed, or of another save"
@@ -223,6 +226,8 @@ class Shard:
         self._digests = [digests[at : at + width] for at in range(0, len(digests), width)]
         try:
             parsed = Index.parse(index)
+            if _whose(parsed) != _whose(receipt):
+                raise ValueError("it is of another save, or of another rank")
             runs = parsed.runs()
             counts = [blocks.count(run.size_bytes, parsed.block_bytes) for run in runs]
             if sum(counts) + 1 != len(self._digests):
@@ -242,6 +247,11 @@ def require_whole(path: Path, receipt: Receipt, *, shared: bool = True) -> None:
         damage = next(damages, None) or shard.structure_damage()
         if damage is not None:
             raise shard.damaged(damage)
+
+
+def _whose(one: Index | Receipt) -> tuple[int, int, int, str]:
+    writer = one.writer if isinstance(one, Index) else one.incarnation.folder
+    return one.step, one.rank, one.world_size, writer
 
 
 class _Block(NamedTuple):

@@ -196,6 +196,7 @@ def test_a_full_disk_leaves_nothing_behind(small_disk: Path, tmp_path: Path) -> 
     with pytest.raises(OSError, match="No space") as caught:
         drain(tmp_path, small_disk, more, compress=True)
     assert caught.value.errno == errno.ENOSPC
+    assert "\n" not in str(caught.value), "that is for a journal"
     assert list(incarnation_dir(small_disk, 2, ONE).iterdir()) == []
 
 

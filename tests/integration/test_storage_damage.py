@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,3 +256,18 @@ def test_another_world_is_refused_clearly(directory: Path) -> None:
         load_shard(directory, manifest, 2)
     with pytest.raises(WorldChanged, match="by 3 ranks"):
         load_shard(directory, manifest, 0, world_size=3)
+
+
+def test_a_sealed_manifest_that_lies_is_damage(directory: Path) -> None:
+    manifest = newest_valid(directory)
+    assert manifest is not None
+    first, second = manifest.receipts
+    for lie in (
+        replace(first, index_bytes=1 << 40),
+        replace(first, digests_bytes=1 << 62),
+        replace(first, digests_at=1 << 63),
+        replace(first, index_at=-1),
+        replace(second, rank=0),
+    ):
+        with pytest.raises(CheckpointDamaged, match=r"places|of another"):
+            load_shard(directory, replace(manifest, receipts=(lie, second)), 0)
