@@ -64,6 +64,9 @@ def prune(
         _remove(path)
         with suppress(OSError):  # other incarnations may still be in there
             path.parent.rmdir()
+    before = next((one for one in found if one.step < newest and one.condition == "valid"), None)
+    if before is not None:
+        _delete_late_copies(directory, before)
     _delete_diffs(directory, [one for one in found if one.step not in deleted])
     return Pruned(deleted, tuple(leftovers))
 
@@ -118,6 +121,17 @@ def _delete_diffs(directory: Path, found: Iterable[Candidate]) -> None:
     if records(directory) or any(one.condition == "damaged" for one in stay):
         return
     for path in unnamed(directory, [one.manifest for one in stay if one.manifest is not None]):
+        path.unlink(missing_ok=True)
+
+
+def _delete_late_copies(directory: Path, candidate: Candidate) -> None:
+    """Of nodes that were held for lost, and copied what was there already, to their real end.
+
+    Each step is looked at while it is the last but one: large folders are slow to list.
+    """
+    assert candidate.manifest is not None
+    folder = incarnation_dir(directory, candidate.step, candidate.manifest.incarnation)
+    for path in folder.glob(".shard-*"):
         path.unlink(missing_ok=True)
 
 

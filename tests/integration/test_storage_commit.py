@@ -238,10 +238,13 @@ def test_pruning_keeps_the_last_and_removes_leftovers(tmp_path: Path) -> None:
         committed(tmp_path, step, SECOND, epoch)
     save_shard(tmp_path, 7, FIRST, 0, 2, {})
     save_shard(tmp_path, 5, THIRD, 0, 2, {})
+    late = incarnation_dir(tmp_path, 5, SECOND) / ".shard-00000.h5.1234"
+    late.write_bytes(b"half a copy from a tier, of a node that was lost")
     pruned = prune(tmp_path, Keep(last=3), epoch, THIRD)
     assert pruned.steps == (1, 2, 3)
     assert pruned.leftovers == (incarnation_dir(tmp_path, 4, FIRST),)
     assert [one.step for one in candidates(tmp_path)] == [7, 6, 5, 4]
+    assert not late.exists()
     assert incarnation_dir(tmp_path, 5, THIRD).exists(), "the live incarnation is left alone"
     assert incarnation_dir(tmp_path, 7, FIRST).exists(), "it may still be completed"
     assert verify(tmp_path).sound
