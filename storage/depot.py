@@ -58,7 +58,8 @@ def take(line: PartnerLine, tier: Path, share_bytes: int) -> Receipt:
         _receive(line.connection, tier, receipt)
     except (OSError, CheckpointDamaged, CopyRefused) as error:
         with suppress(OSError):  # the fault itself is what counts
-            line.say({"refused": str(error)})
+            reason = error.reason if isinstance(error, CopyRefused) else str(error)
+            line.say({"refused": reason})
         raise
     with suppress(OSError):  # what stays takes room; the copy is what counts
         drop_older(tier, receipt)

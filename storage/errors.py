@@ -189,6 +189,7 @@ class CopyRefused(RelightError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the partner does not take it: {reason}")
+        self.reason = reason
 
 
 class PartnerUnknown(RelightError):

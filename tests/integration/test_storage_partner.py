@@ -233,7 +233,10 @@ def test_an_answer_that_is_none_is_told(nodes: Nodes) -> None:
 
 def test_a_partner_that_is_full_or_does_not_listen_takes_nothing(nodes: Nodes) -> None:
     receipt = nodes.save(1)
-    with pytest.raises(CopyRefused, match=f"takes {receipt.size_bytes} bytes, and 1000 are left"):
+    with pytest.raises(
+        CopyRefused,
+        match=f"^the partner does not take it: a copy takes {receipt.size_bytes} bytes, and 1000 are left",
+    ):
         nodes.copy(1, share_bytes=1000)
     assert nodes.left() == []
     shard = shard_path(nodes.partner, 1, ONE, 0)
