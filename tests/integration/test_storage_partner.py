@@ -233,11 +233,9 @@ def test_an_answer_that_is_none_is_told(nodes: Nodes) -> None:
 
 def test_a_partner_that_is_full_or_does_not_listen_takes_nothing(nodes: Nodes) -> None:
     receipt = nodes.save(1)
-    with pytest.raises(
-        CopyRefused,
-        match=f"^the partner does not take it: a copy takes {receipt.size_bytes} bytes, and 1000 are left",
-    ):
+    with pytest.raises(CopyRefused, match=r"^the partner does not take it: a copy takes") as caught:
         nodes.copy(1, share_bytes=1000)
+    assert f"takes {receipt.size_bytes} bytes, and 1000 are left" in str(caught.value)
     assert nodes.left() == []
     shard = shard_path(nodes.partner, 1, ONE, 0)
     half = shard.with_name(f"{shard.name}.1234")  # of a depot that was killed
