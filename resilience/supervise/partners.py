@@ -36,13 +36,22 @@ class Shard(NamedTuple):
     rank: int
 
 
-def partner_of(nodes: Sequence[str], node: str) -> str:
-    """The node that has copies of what ``node`` saves: half of the list away.
+def partners_of(nodes: Sequence[str], sizes: Sequence[int] = ()) -> dict[str, str]:
+    """For each node the one that has copies of what it saves: half of the list away.
 
     Slurm gives nodes in the order of its topology, or of their names: neighbours share a chassis,
-    power and a switch, and are lost together.
+    power and a switch, and are lost together. ``sizes`` are those of components, whose nodes are of
+    different kinds: a partner is of the same one, and a node alone in its own has none.
     """
-    return nodes[(nodes.index(node) + len(nodes) // 2) % len(nodes)]
+    found: dict[str, str] = {}
+    begin = 0
+    for size in sizes or (len(nodes),):
+        alike = nodes[begin : begin + size]
+        half = size // 2
+        if half:
+            found |= dict(zip(alike, (*alike[half:], *alike[:half]), strict=True))
+        begin += size
+    return found
 
 
 class Partners:
@@ -72,6 +81,7 @@ class Partners:
         self._having: defaultdict[Shard, set[str]] = defaultdict(set)
         self._bringing: dict[Shard, tuple[str, str]] = {}  # from one node to another
         self._tasks: defaultdict[str, list[int]] = defaultdict(list)  # of each node
+        self._partner: Mapping[str, str] = {}
         self._giver: Mapping[str, str] = {}  # whose copies a node takes
         self._changed = asyncio.Event()
         self._told: set[int] = set()  # ranks that are known to have no copy
@@ -88,17 +98,18 @@ class Partners:
         if not self._on:
             return
         self._generation, self._nodes, self._lines = generation, nodes, lines
-        self._giver, self._tasks = {}, defaultdict(list)
-        if len(nodes) < 2:
+        self._partner = partners_of(nodes, [one.nodes for one in self._config.components])
+        self._giver = {partner: node for node, partner in self._partner.items()}
+        self._tasks = defaultdict(list)
+        if not self._giver:
             return
-        self._giver = {partner_of(nodes, node): node for node in nodes}
         for task, line in sorted(lines.items()):
             self._tasks[line.node].append(task)
         self._hosts = {node: address_of(node) for node in nodes}
         self._bringing = self._to_bring()
         share_bytes = self._config.tier_share_bytes(len(nodes))
         for line in lines.values():
-            if line.leads:
+            if line.leads and line.node in self._giver:
                 tier = str(self._folder(line.node))
                 line.send({"type": "depot", "tier": tier, "share_bytes": share_bytes})
         give_up_at_s = time.monotonic() + BRING_LIMIT_S
@@ -106,8 +117,10 @@ class Partners:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _LOOK_S)
+        slow = "the network, or one of the nodes, is too slow"
+        reason = slow if self._all_there() else "agents of a node are lost"
         for shard in list(self._bringing):
-            self._not_brought(shard, "the network, or one of the nodes, is too slow")
+            self._not_brought(shard, reason)
 
     def saved(self, step: int, writer: Incarnation, rank: int) -> None:
         """A rank has a shard in the tier of its node."""
@@ -185,7 +198,7 @@ class Partners:
         """Told once, until a copy is taken again: the next saves will have the same trouble."""
         if rank not in self._told:
             self._told.add(rank)
-            partner = partner_of(self._nodes, self._node_of(rank))
+            partner = self._partner.get(self._node_of(rank))
             self._emit(self._failed(rank, reason, partner))
 
     def _not_brought(self, shard: Shard, reason: str) -> None:

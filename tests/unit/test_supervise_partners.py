@@ -16,7 +16,7 @@ from relight.resilience.decide.events import Event
 from relight.resilience.decide.storage_events import TierFailed
 from relight.resilience.messages import Message
 from relight.resilience.supervise.channel import AgentLine
-from relight.resilience.supervise.partners import Partners, Shard, partner_of
+from relight.resilience.supervise.partners import Partners, Shard, partners_of
 from relight.storage.layout import Incarnation
 from relight.storage.manifest import Manifest
 
@@ -87,8 +87,10 @@ class _Chosen:
 
 def test_a_partner_is_half_of_the_list_away() -> None:
     nodes = tuple(f"n{number}" for number in range(1, 6))
-    assert [partner_of(nodes, node) for node in nodes] == ["n3", "n4", "n5", "n1", "n2"]
-    assert [partner_of(nodes[:2], node) for node in nodes[:2]] == ["n2", "n1"]
+    assert partners_of(nodes) == dict(zip(nodes, ("n3", "n4", "n5", "n1", "n2"), strict=True))
+    assert partners_of(nodes[:2]) == {"n1": "n2", "n2": "n1"}
+    assert partners_of(nodes[:1]) == {}
+    assert partners_of(nodes, (1, 4)) == {"n2": "n4", "n3": "n5", "n4": "n2", "n5": "n3"}
 
 
 def test_nodes_hear_where_their_partners_take_copies() -> None:
