@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,15 +38,14 @@ _QUICK_S: Final = 10.0
 
 def verdict_of_unheard(run: StoredRun) -> Verdict | None:
     """The verdict of a run that has no job in the queue, written here; None when Slurm does not say
-    that its newest job was cancelled, or that its only one failed before anything of ours ran."""
+    that its newest job was cancelled, or that its only one failed before anything of ours ran, or
+    that its array has gone on without it."""
     client = SlurmClient(timeout_s=_QUICK_S, pauses_s=())
     job_id = newest_job(run.folder)
     try:
         if job_id is None:
             return None
-        order = _end(
-            job_id, client.last_state(job_id), begun=any(run.folder.journals.glob("*.jsonl"))
-        )
+        order = _end_in_slurm(run.folder, job_id, client)
         if order is None:
             return None
         if queued_jobs(run, client):  # a warden sends the next job before it cancels its own
@@ -60,6 +60,24 @@ def verdict_of_unheard(run: StoredRun) -> Verdict | None:
         _log.warning("relight: the end of %s is not written down: %s", run.run_id, error)
         return verdict_of(order, time.time())
     return read_verdict(run.folder)
+
+
+def _end_in_slurm(folder: RunFolder, job_id: str, client: SlurmClient) -> Finish | None:
+    begun = any(folder.journals.glob("*.jsonl"))
+    array, _, task = job_id.partition("_")
+    remembered = client.tasks_of_array(array) if task and not begun else []
+    if not remembered or any(is_meant(one.job_id, job_id) for one in remembered):
+        return _end(job_id, client.last_state(job_id), begun=begun)
+    # A task that is cancelled while its array waits leaves no record (22.05).
+    state = JobState.UNKNOWN
+    with suppress(RelightError):  # accounting may not be there
+        state = client.last_state(job_id)
+    reason = f"it never started, and job array {array} has no such task any more"
+    return _end(job_id, state, begun=False) or _never_started(reason)
+
+
+def _never_started(reason: str) -> Finish:
+    return Finish(outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason)
 
 
 def _end(job_id: str, state: JobState, *, begun: bool) -> Finish | None:
@@ -110,8 +128,7 @@ def _end_of_task(task: RunFolder, remembered: Sequence[QueuedJob]) -> Finish:
         states = (one.state for one in remembered if is_meant(one.job_id, job_id))
         if known := _end(job_id, next(states, JobState.UNKNOWN), begun=False):
             return known
-    reason = "it never started, and no job of its sweep is left in the queue"
-    return Finish(outcome=Outcome.CANCELLED, exit_code=EXIT_STOP, cause="cancelled", reason=reason)
+    return _never_started("it never started, and no job of its sweep is left in the queue")
 
 
 def newest_job(folder: RunFolder) -> str | None:

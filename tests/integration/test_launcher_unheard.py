@@ -200,14 +200,22 @@ def messages(stage: Stage) -> dict[str, str]:
     return {one["run_id"]: one["cause"] for one in told}
 
 
-def test_a_run_of_a_sweep_that_never_started_is_told_while_others_run(sweep: Stage) -> None:
+@pytest.mark.parametrize(
+    ("accounted", "cause"), [("", "cancelled"), ("FAILED\n", "launch failure")]
+)
+def test_a_run_of_a_sweep_that_never_started_is_told_while_others_run(
+    sweep: Stage, accounted: str, cause: str
+) -> None:
+    """A task that is cancelled while its array waits leaves no record in Slurm."""
     sweep.answer("squeue", "9_[2-3%2]|PENDING|Priority\n9_0|RUNNING|None\n")
-    sweep.answer("scontrol", in_array("1", "CANCELLED"))
-    assert status(read_facts(find_run("lm-0a1b2c_1"), Queue(ask=list))).state is RunState.CANCELLED
-    assert messages(sweep) == {"lm-0a1b2c_1": "cancelled"}
-    assert "scontrol\t--oneliner\tshow\tjob\t9_1\n" in (sweep.fake / "calls").read_text()
+    sweep.answer("scontrol", in_array("2-3%2", "PENDING") + in_array("0", "RUNNING"))
+    sweep.answer("scontrol.2", "Job 9_1 not found\n", code=1)
+    sweep.answer("sacct", accounted)
+    ended = status(read_facts(find_run("lm-0a1b2c_1"), Queue(ask=list))).state
+    assert ended is (RunState.FAILED if accounted else RunState.CANCELLED)
+    assert messages(sweep) == {"lm-0a1b2c_1": cause}
     assert status(read_facts(find_run("lm-0a1b2c_2"), Queue(ask=list))).state is RunState.UNKNOWN
-    assert messages(sweep) == {"lm-0a1b2c_1": "cancelled"}, "the other waits"
+    assert messages(sweep) == {"lm-0a1b2c_1": cause}, "the other waits"
 
 
 def test_the_rest_of_a_sweep_is_told_of_each_run(sweep: Stage) -> None:

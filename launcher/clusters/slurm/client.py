@@ -33,6 +33,8 @@ _NO_ANSWER: Final = re.compile(
     r"|header lengths|dns srv|unknown host|name resolution|configuration source|fetch.config",
     re.IGNORECASE,
 )
+# The latter of a task of an array that it knows.
+_NO_SUCH_JOB: Final = re.compile(r"invalid job id|^job \d+_\d+ not found", re.IGNORECASE)
 # sbatch(1) ranks these above the lines of a script.
 _OURS_TO_SAY: Final = frozenset(
     f"SBATCH_{name}"
@@ -264,7 +266,7 @@ class SlurmClient:
         answer = (result.stderr or result.stdout).strip()
         if finds_no_cluster(answer):
             raise NoCluster(argv)
-        if question and "invalid job id" in answer.lower():
+        if question and _NO_SUCH_JOB.search(answer):
             raise NoSuchJob(f"{' '.join(argv)}: {answer}")
         if question or is_no_answer(answer):
             raise ClusterUnavailable(f"{argv[0]}: {answer}; try again later")
