@@ -319,8 +319,10 @@ class Supervisor:
                 self._ranks.forgive_silence()
                 self._pace.pause_over(time.monotonic())
                 continue
-            for rank in self._ranks.look_for_silence():
-                self._saves.lost(rank)
+            silent = self._ranks.look_for_silence()
+            if self._state.phase is not Phase.STARTING:  # then those of the step before go
+                for rank in silent:
+                    self._saves.lost(rank)
             self._lookout.look(self._state)
             self._saves.doubted = self._lookout.doubted
             auto_s = cadence(self._state.past, self._config.nodes).interval_s
