@@ -13,7 +13,7 @@ from relight.launcher.clusters.slurm.client import SlurmClient
 from relight.launcher.clusters.slurm.cluster import SlurmCluster
 from relight.launcher.clusters.slurm.restart import Rearrangement
 from relight.launcher.torn_job import leave_torn
-from relight.resilience.config import RunConfig
+from relight.resilience.config import ProgramKind, RunConfig
 from relight.resilience.exit_codes import EXIT_RESTART
 from relight.resilience.supervise.cluster import Restart, StepRequest
 
@@ -48,19 +48,22 @@ def test_all_components_on_one_machine(tmp_path: Path) -> None:
     ]
 
 
-def test_a_step_of_a_script_knows_how_many_components_there_are(
-    run_config: RunConfig, fake: Path
+@pytest.mark.parametrize("program", ["ranks", "script"])
+def test_a_step_knows_of_the_components_and_not_how_many_nodes_the_first_has(
+    run_config: RunConfig, fake: Path, program: ProgramKind
 ) -> None:
-    """Else srun takes all nodes for those of the first."""
-    env = {**BATCH, "SLURM_NTASKS": "1"}
-    cluster = SlurmCluster(replace(run_config, program="script"), env)
+    """Else srun takes all nodes for those of the first, and that of 20.11 refuses the second."""
+    env = {**BATCH, "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1"}
+    cluster = SlurmCluster(replace(run_config, program=program), env)
     nodes = cluster.allocation().nodes
     assert nodes == ("n1", "n2", "n3")
     request = StepRequest(
         name="x", nodes=nodes, tasks_per_node=1, cpus_per_task=1, argv=("true",), env={}
     )
     command = cluster.step_command(request)
-    assert (command.env["SLURM_HET_SIZE"], "SLURM_NTASKS" in command.env) == ("2", False)
+    assert command.env["SLURM_HET_SIZE"] == "2"
+    assert "SLURM_JOB_NUM_NODES" not in command.env
+    assert ("SLURM_NTASKS" in command.env) is (program == "ranks")
     assert [word for word in command.argv if word.startswith("--nodelist")] == [
         *("--nodelist=n1", "--nodelist=n2,n3")
     ]

@@ -45,6 +45,8 @@ _LOG_TAIL_BYTES: Final = 16 * 1024
 # The batch script's own options, which srun would take as its own: 23.11 and later refuse
 # --cpus-per-task beside SLURM_TRES_PER_TASK, and a CPU binding of the outer job slows the ranks.
 _NOT_FOR_STEPS: Final = ("SLURM_TRES_PER_TASK", "SLURM_CPU_BIND", "SLURM_DISTRIBUTION")
+# 20.11 takes that of the first component for the nodes of a whole step, and refuses the second.
+_NOT_OVER_COMPONENTS: Final = "SLURM_JOB_NUM_NODES"
 
 
 class NotInJob(RelightError):
@@ -86,6 +88,7 @@ class SlurmCluster:
     def step_command(self, request: StepRequest) -> Command:
         env = {**self._env_for_steps(), **request.env}
         if components := held_components(self.env):
+            env.pop(_NOT_OVER_COMPONENTS, None)
             return Command(components_step(request, components), env)
         allocated = self.allocation().nodes
         in_order = tuple(node for node in allocated if node in request.nodes)
