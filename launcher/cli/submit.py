@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,10 +28,10 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
         if what.sweep is None:
             job_ids = [submit(launch)]
+            note_jobs(folder, job_ids)
         else:
             write_sweep(folder, what.sweep.points, what.sweep.task)
-            job_ids = submit_arrays(what.sweep.arrays)
-        note_jobs(folder, job_ids)
+            job_ids = submit_arrays(what.sweep.arrays, partial(note_jobs, folder))
     for note in what.notes:
         click.echo(f"relight: {note}", err=True)
     run_id = launch.config.run_id

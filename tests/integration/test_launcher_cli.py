@@ -445,18 +445,6 @@ def test_cancel_of_a_sweep_that_is_done(relight: Relight, tmp_path: Path, fake: 
     assert not (Path(answer["run_dir"]) / "CANCELLED").exists()
 
 
-def test_a_sweep_that_is_refused_in_part_leaves_nothing(
-    relight: Relight, tmp_path: Path, home: Path, fake: Path
-) -> None:
-    (fake / "scontrol.out").write_text("MaxArraySize            = 2\n")
-    (fake / "sbatch.out").write_text("Submitted batch job 42\n")
-    (fake / "sbatch.2.err").write_text("sbatch: error: Batch job submission failed: QOSMaxSubmit")
-    (fake / "sbatch.2.rc").write_text("1")
-    refused = relight("submit", spec(tmp_path, SWEEP))
-    assert_refused(refused, home, "QOSMaxSubmit")
-    assert "scancel\t42\n" in (fake / "calls").read_text()
-
-
 def start(run_dir: str, fake: Path, home: Path) -> subprocess.CompletedProcess[str]:
     """As Slurm does when the dependency is fulfilled."""
     env = {

@@ -11,13 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from relight.launcher.cli.main import relight
 from relight.launcher.clusters.slurm.lookup import SubmissionUnknown
-from relight.launcher.clusters.slurm.submit import (
-    SubmissionRefused,
-    submit,
-    submit_arrays,
-)
+from relight.launcher.clusters.slurm.submit import SubmissionRefused, submit
 from relight.launcher.launch_plan import LaunchPlan
 from relight.launcher.run_creation import new_run_folder, note_jobs
 from relight.launcher.runs import find_run, job_ids
@@ -101,6 +99,8 @@ def test_a_user_with_as_many_jobs_as_may_be_waits_for_room(
     assert send(launch) == "44"
     assert times_sent(full) == 4
     assert capsys.readouterr().err.count("(AssocMaxSubmitJobLimit)") == 1
+    tried = (launch.folder.root / "submitit").glob(".submission_file_*")
+    assert len(list(tried)) == 1, "each try is a file; only that of the job stays"
 
 
 def test_a_job_that_alone_is_more_than_may_be_is_refused(full: Path, launch: LaunchPlan) -> None:
@@ -110,18 +110,83 @@ def test_a_job_that_alone_is_more_than_may_be_is_refused(full: Path, launch: Lau
     assert not launch.folder.root.exists()
 
 
-def test_a_sweep_does_not_wait_while_its_first_tasks_run(full: Path, launch: LaunchPlan) -> None:
-    """They would be cancelled, with all that they have saved, when the rest cannot be sent."""
-    (full / "squeue.out").write_text("7_0|RUNNING|None|2026-11-30T12:00:00|/home/job.sh\n")
-    (full / "sbatch.1.out").write_text("Submitted batch job 7\n")
-    arrays = [("first", launch), ("second", launch)]
-    with (
-        pytest.raises(SubmissionRefused, match="AssocMaxSubmitJobLimit"),
-        new_run_folder(launch, ""),
-    ):
-        submit_arrays(arrays)
-    assert times_sent(full) == 2
-    assert "scancel\t" in (full / "calls").read_text()
+def test_a_job_that_fills_the_queue_itself_does_not_wait_for_itself(
+    full: Path, launch: LaunchPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script in an array's task that submits the next stage."""
+    in_task = {"JOB_ID": "8", "ARRAY_JOB_ID": "7", "ARRAY_TASK_ID": "1"}
+    for name, value in in_task.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    (full / "squeue.out").write_text("7_1|RUNNING|None|2026-11-30T12:00:00|/home/job.sh\n")
+    with pytest.raises(SubmissionRefused, match="AssocMaxSubmitJobLimit"):
+        send(launch)
+    assert times_sent(full) == 1
+
+
+@pytest.fixture
+def wide(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Slurm that makes two arrays of three tasks, job 7 and job 8."""
+    (fake / "scontrol.out").write_text("MaxArraySize            = 2\n")
+    for number, job_id in ((1, 7), (2, 8)):
+        (fake / f"sbatch.{number}.out").write_text(f"Submitted batch job {job_id}\n")
+    (tmp_path / "wide.yaml").write_text("command: [a, '${sweep.n}']\nsweep: {n: [1, 2, 3]}\n")
+    monkeypatch.chdir(tmp_path)
+    return fake
+
+
+def submit_wide(*words: str) -> Result:
+    return CliRunner().invoke(relight, ["submit", "wide.yaml", *words])
+
+
+def orders(fake: Path) -> list[str]:
+    """What Slurm was asked to do, with the options of sbatch."""
+    calls = [line.split("\t") for line in (fake / "calls").read_text().splitlines()]
+    sent = [["sbatch", *call[1:-1]] if call[0] == "sbatch" else call for call in calls]
+    asked = ("squeue", "sinfo", "show", "--oneliner")
+    return [" ".join(words) for words in sent if not {*words[:2]} & {*asked}]
+
+
+HELD = ["sbatch --hold", "sbatch --hold"]
+
+
+def test_a_sweep_of_several_arrays_starts_when_all_are_there(wide: Path, tmp_path: Path) -> None:
+    done = submit_wide("--json")
+    assert done.exit_code == 0, done.output
+    assert orders(wide) == [*HELD, "scontrol release 7,8"]
+    (folder,) = folders(tmp_path)
+    assert job_ids(find_run(folder.name).folder) == ["7", "8"]
+    assert find_run(f"{folder.name}_2").folder.root.joinpath("job_id").read_text() == "8_0\n"
+
+
+def test_a_sweep_that_its_user_holds_stays_held(wide: Path) -> None:
+    assert submit_wide("--set", "sbatch.hold=true").exit_code == 0
+    assert orders(wide) == HELD
+
+
+@pytest.mark.parametrize("queue", ["", "7_0|PENDING|JobHeldUser\n1|RUNNING|None\n"])
+def test_no_task_has_begun_of_a_sweep_that_is_taken_back(
+    wide: Path, tmp_path: Path, queue: str
+) -> None:
+    """They would be cancelled, with all that they have saved, when the rest cannot be sent; nor
+    does the rest wait for room, which a held array never makes."""
+    limit = (RECORDED / "25.11" / "sbatch-refused-submit-limit.txt").read_text()
+    (wide / "sbatch.2.out").unlink()
+    (wide / "sbatch.err").write_text(limit)
+    (wide / "squeue.out").write_text(queue)
+    refusal = str(submit_wide().exception)
+    assert "refused array 2 of the sweep's 2" in refusal
+    assert "AssocMaxSubmitJobLimit" in refusal
+    assert "(job 7) was held, so that no task had started" in refusal
+    assert orders(wide) == [*HELD, "scancel 7"]
+    assert folders(tmp_path) == []
+
+
+def test_a_sweep_that_is_not_released_keeps_its_folder(wide: Path, tmp_path: Path) -> None:
+    (wide / "scontrol.2.err").write_text("scontrol: error: Access denied")
+    (wide / "scontrol.2.rc").write_text("1")
+    assert "`scontrol release 7,8` lets it start" in str(submit_wide().exception)
+    (folder,) = folders(tmp_path)
+    assert job_ids(find_run(folder.name).folder) == ["7", "8"]
 
 
 def interrupt_sbatch(fake: Path, words: list[str], tmp_path: Path, *, again: bool = False) -> str:
@@ -129,8 +194,8 @@ def interrupt_sbatch(fake: Path, words: list[str], tmp_path: Path, *, again: boo
     it looks for that job; what is said."""
     (fake / "sbatch.sleep").write_text("3")
     (fake / "sbatch.err").unlink()
-    relight = Path(sys.executable).with_name("relight")
-    process = subprocess.Popen([relight, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    program = Path(sys.executable).with_name("relight")
+    process = subprocess.Popen([program, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 30
     while not (fake / "sbatch.blocked").exists():
         assert time.monotonic() < deadline

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from relight.errors import RelightError
@@ -25,11 +26,11 @@ def full_queue(answer: str) -> str | None:
 
 
 def wait_for_room(limit: str, look_s: float, *, first: bool) -> bool:
-    """Waits a while, since some job of the user's may end; False when none is in the queue, so that
-    this one alone is more than may be. ``first``: it is told, once."""
+    """Waits a while, since some job of the user's may end; False when none is in the queue beside
+    the one that we are in, so that this one is more than may be. ``first``: it is told, once."""
+    own = _own_job(os.environ)
     try:
-        here = os.environ.get("SLURM_JOB_ID")  # it would wait for its own end
-        waits = any(job.job_id != here for job in SlurmClient().jobs_of(me()))
+        waits = any(job.job_id != own for job in SlurmClient().jobs_of(me()))
     except RelightError:
         waits = True  # Slurm has heard sbatch, and may be busy
     if not waits:
@@ -41,3 +42,9 @@ def wait_for_room(limit: str, look_s: float, *, first: bool) -> bool:
         )
     time.sleep(look_s)
     return True
+
+
+def _own_job(env: Mapping[str, str]) -> str | None:
+    """The job that this process is in, as squeue names it; it never ends while we wait."""
+    task = env.get("SLURM_ARRAY_TASK_ID")
+    return env.get("SLURM_JOB_ID") if task is None else f"{env['SLURM_ARRAY_JOB_ID']}_{task}"

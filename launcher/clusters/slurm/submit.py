@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,22 +33,25 @@ from .lookup import PAUSES_S, SubmissionUnknown, find_sent
 from .room import LOOK_S, full_queue, wait_for_room
 
 _TRIES: Final = 4
+_HOLD: Final = "#SBATCH --hold"  # as a spec's sbatch.hold becomes
 
 
 class SubmissionRefused(UsageError):
     """Raised when sbatch said no: nothing was submitted. ``answer`` is what it said."""
 
-    def __init__(self, answer: str) -> None:
+    def __init__(self, answer: str, what: str = "the job", taken_back: str = "") -> None:
         self.answer = answer
-        super().__init__(_refusal(answer))
+        reason = answer.removeprefix("sbatch: error:").strip() or "sbatch gave no reason"
+        super().__init__(f"Slurm refused {what}: {reason}; nothing was submitted{taken_back}")
 
 
 class _ScriptExecutor(SlurmExecutor):
     """Sends a plan's script, unchanged; no function is pickled."""
 
-    def __init__(self, plan: LaunchPlan, folder: Path) -> None:
+    def __init__(self, plan: LaunchPlan, folder: Path, *, held: bool) -> None:
         super().__init__(folder)
         self._plan = plan
+        self._options = ["--hold"] if held else []
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:
         return self._plan.script
@@ -56,7 +59,7 @@ class _ScriptExecutor(SlurmExecutor):
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         kept = without_job_variables(os.environ)
         dropped = [f"--unset={name}" for name in os.environ if name not in kept]
-        return ["env", *dropped, "sbatch", str(submission_file_path)]
+        return ["env", *dropped, "sbatch", *self._options, str(submission_file_path)]
 
     def send(self) -> str:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit prints what it also raises
@@ -68,23 +71,55 @@ class _ScriptExecutor(SlurmExecutor):
                 raise
 
 
-def submit_arrays(arrays: Sequence[tuple[str, LaunchPlan]]) -> list[str]:
+def submit_arrays(
+    arrays: Sequence[tuple[str, LaunchPlan]], note: Callable[[Sequence[str]], None]
+) -> list[str]:
     """Sends the arrays of a sweep, each with the name of its job; all of them, or none.
 
-    Only the first may wait for room: tasks that run meanwhile would be taken back with the rest.
+    Several are held until all are there and ``note`` has their ids: so no task can have computed
+    anything when they are taken back. Only the first waits for room, which held ones never make.
 
     Raises:
-        as :func:`submit`.
+        as :func:`submit`; SubmissionUnknown, too, when all are there but may still be held.
     """
+    held = len(arrays) > 1
     sent: list[str] = []
     try:
         for name, plan in arrays:
-            sent.append(submit(plan, name, waits=not sent))
-    except BaseException:  # Ctrl-C, too, must not leave half a sweep behind
-        if sent:
-            _cancel(sent, arrays[0][1])
+            sent.append(submit(plan, name, waits=not sent, held=held))
+    except BaseException as error:  # Ctrl-C, too, must not leave half a sweep behind
+        if not sent:
+            raise
+        _cancel(sent, arrays[0][1])
+        if isinstance(error, SubmissionRefused):
+            raise _refused_in_part(error.answer, sent, len(arrays)) from error
         raise
+    note(sent)
+    if held and _HOLD not in arrays[0][1].script.splitlines():
+        _let_start(sent, arrays[0][1])
     return sent
+
+
+def _refused_in_part(answer: str, sent: Sequence[str], count: int) -> SubmissionRefused:
+    advice = "; a sweep goes as a whole: give it fewer points at a time"
+    return SubmissionRefused(
+        answer,
+        f"array {len(sent) + 1} of the sweep's {count}",
+        f": what was sent before it (job {', '.join(sent)}) was held, so that no task had started, "
+        f"and is taken back{advice if full_queue(answer) else ''}",
+    )
+
+
+def _let_start(job_ids: Sequence[str], plan: LaunchPlan) -> None:
+    try:
+        SlurmClient().release(job_ids)
+    except (KeyboardInterrupt, SlurmRefused, ClusterUnavailable) as error:
+        jobs = ",".join(job_ids)
+        what = (
+            f"all of the sweep is sent, as job {', '.join(job_ids)}, but may still be held "
+            f"({str(error) or 'interrupted'}): `scontrol release {jobs}` lets it start"
+        )
+        raise _left(plan, what) from error
 
 
 def submit(
@@ -92,6 +127,7 @@ def submit(
     name: str | None = None,
     *,
     waits: bool = True,
+    held: bool = False,
     pauses_s: tuple[float, ...] = PAUSES_S,
     look_s: float = LOOK_S,
 ) -> str:
@@ -99,7 +135,8 @@ def submit(
 
     When sbatch got no answer the job may be in the queue all the same, so it is looked for by its
     name, which no other run has, before it is sent again. Where the user has as many jobs there as
-    may be, a plan that ``waits`` is tried again every ``look_s`` seconds.
+    may be, a plan that ``waits`` is tried again every ``look_s`` seconds. A ``held`` job starts
+    once it is released.
 
     Raises:
         SlurmMissing: there is no Slurm on this machine.
@@ -110,7 +147,7 @@ def submit(
     first = True
     while True:
         try:
-            return _submit(plan, name or plan.config.run_id, pauses_s)
+            return _submit(plan, name or plan.config.run_id, pauses_s, held=held)
         except SubmissionRefused as refusal:  # so there is no job
             limit = full_queue(refusal.answer)
             if not (waits and limit and wait_for_room(limit, look_s, first=first)):
@@ -118,11 +155,11 @@ def submit(
             first = False
 
 
-def _submit(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> str:
+def _submit(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...], *, held: bool) -> str:
     folder = plan.folder.root / "submitit"
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
-        executor = _ScriptExecutor(plan, folder)
+        executor = _ScriptExecutor(plan, folder, held=held)
     except RuntimeError as error:
         raise SlurmMissing(
             "srun is not on this machine's PATH: there is no Slurm here; "
@@ -190,8 +227,3 @@ def _already_there(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> 
         return find_sent(look, name, time.sleep, pauses_s)
     except SubmissionUnknown as error:
         raise _left(plan, str(error)) from error
-
-
-def _refusal(answer: str) -> str:
-    reason = answer.removeprefix("sbatch: error:").strip() or "sbatch gave no reason"
-    return f"Slurm refused the job: {reason}; nothing was submitted"
