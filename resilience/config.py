@@ -186,7 +186,8 @@ class RunConfig:
 
     def tier_share_bytes(self, nodes: int) -> int:
         """What a rank may have in the tier of its node, and its copy in that of another."""
-        copies = 2 if self.checkpoint.partner and nodes > 1 else 1
+        most = max((one.nodes for one in self.components), default=nodes)  # partners are alike
+        copies = 2 if self.checkpoint.partner and most > 1 else 1
         ranks = max((one.tasks_per_node for one in self.components), default=self.tasks_per_node)
         return self.checkpoint.tier_bytes // ranks // copies
 

@@ -22,6 +22,7 @@ class Policy:
     ``outage_s``: how long nodes are kept while the place of the checkpoints does not answer.
 
     ``ranks``: on all nodes together, where these do not carry equally many.
+    ``keep_places``: a node that goes on keeps its ranks, for it has what they have saved.
     ``script`` says that one program on the batch host uses all nodes in its own way: its end may be
     the fault of any of them, and once the job has to stop, no exit code means that it has done all.
     ``saves_itself`` says the latter of ranks that save by their own means, at the end of the job.
@@ -31,6 +32,7 @@ class Policy:
     tasks_per_node: int
     min_nodes: int | None = None
     ranks: int | None = None
+    keep_places: bool = False
     script: bool = False
     saves_itself: bool = False
     preflight: bool = True

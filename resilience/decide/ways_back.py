@@ -64,8 +64,7 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
     if len(state.healthy) < policy.least_nodes:
         lacking = f"healthy nodes: {len(state.healthy)}, needed: {policy.least_nodes}"
         return move(state, policy, now, f"{lacking}; {_reasons(state)}")
-    chosen = set(state.healthy[: policy.nodes])
-    active = tuple(node for node in state.nodes if node in chosen)  # ranks follow the allocation
+    active = _placed(state, policy)
     if len(active) < policy.nodes:
         reason = f"{reason}; on {len(active)} of {policy.nodes} nodes, no other is there"
     for one in state.last_choice:
@@ -98,6 +97,19 @@ def start(state: State, policy: Policy, now: float, reason: str, delay_s: float 
         reason=reason,
     )
     return started, (order,)
+
+
+def _placed(state: State, policy: Policy) -> tuple[str, ...]:
+    """The nodes of the next generation, in the order of its ranks: that of the allocation.
+
+    With ``policy.keep_places`` those that have carried ranks keep theirs; others fill the holes.
+    """
+    chosen = set(state.healthy[: policy.nodes])
+    in_order = tuple(node for node in state.nodes if node in chosen)
+    if not policy.keep_places or len(in_order) != len(state.active):
+        return in_order
+    new = iter([node for node in in_order if node not in state.active])
+    return tuple(node if node in chosen else next(new) for node in state.active)
 
 
 def leave(state: State, policy: Policy, now: float) -> Decision:

@@ -33,6 +33,7 @@ def policy_of(config: RunConfig, rules: tuple[Rule, ...]) -> Policy:
         min_nodes=config.min_nodes,
         tasks_per_node=config.tasks_per_node,
         ranks=config.world_size if config.components else None,
+        keep_places=config.checkpoint.tier is not None and not config.components,
         script=config.program == "script",
         saves_itself=bool(config.checkpoint.signal or config.resume),
         preflight=config.health.preflight,

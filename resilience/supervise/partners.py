@@ -119,6 +119,9 @@ class Partners:
                 await asyncio.wait_for(self._changed.wait(), _LOOK_S)
         slow = "the network, or one of the nodes, is too slow"
         reason = slow if self._all_there() else "agents of a node are lost"
+        if self._bringing:  # ranks read that from the directory, and nothing is sent beside them
+            for line in lines.values():
+                line.send({"type": "bring_no_more"})
         for shard in list(self._bringing):
             self._not_brought(shard, reason)
 

@@ -164,6 +164,8 @@ class Agent:
                 self._partner.meet(text(order, "host"), number(order, "port"))
             case "bring":
                 self._partner.bring(order)
+            case "bring_no_more":
+                self._partner.bring_no_more()
             case "quit":
                 self._running = False
                 self._keep_tier = order.get("keep") is True

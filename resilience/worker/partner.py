@@ -66,13 +66,18 @@ class Partner:
         """Send a shard that this node has to another, which will need it."""
         self._orders.append(order)
 
+    def bring_no_more(self) -> None:
+        """Ranks have begun, and read what they have not got from the directory."""
+        self._orders.clear()
+        if "host" in self._under_way:
+            self._drop()
+
     def overtaken(self, step: int) -> None:
         """A checkpoint of this step is there: nobody needs a copy of an older one any more."""
         if self._saved is not None and number(self._saved, "step") < step:
             self._saved = None
         if self._errand is not None and number(self._under_way, "step") < step:
-            self._errand.kill()
-            self._dropped = True
+            self._drop()
 
     def look(self) -> list[Message]:
         """What there is to tell the supervisor."""
@@ -90,6 +95,11 @@ class Partner:
             self._errand.kill()
         if self._depot is not None:
             self._depot.kill()
+
+    def _drop(self) -> None:
+        if self._errand is not None:
+            self._errand.kill()
+            self._dropped = True
 
     def _begin(self) -> None:
         if self._orders:

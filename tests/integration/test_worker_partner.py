@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,18 @@ def test_a_save_is_copied_until_the_partner_is_gone(nodes: tuple[Node, Node]) ->
     assert depot["type"] == "depot"
     assert isinstance(depot["port"], int)
     own.offer(10)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = {"host": "127.0.0.1", "port": silent.getsockname()[1]}
+        for _ in range(2):
+            shard = {"tier": str(own.tier), "step": 10, "writer": ONE.folder, "rank": 1}
+            own.partner.bring({"type": "bring", **shard, **address})
+        own.partner.look()
+        own.partner.bring_no_more()
+        give_up_at_s = time.monotonic() + PATIENCE_S
+        while own.processes:
+            assert own.partner.look() == []
+            assert time.monotonic() < give_up_at_s
+            time.sleep(0.02)
     own.partner.meet("127.0.0.1", depot["port"])
     own.partner.look()
     assert other.said() == {"type": "took", "step": 10, "rank": 1, "writer": "1.0.g1"}

@@ -35,11 +35,13 @@ def begin(*nodes: str, name: str = "7.0") -> AttemptStarted:
     )
 
 
-def tell(events: list[Event], state: State | None = None) -> tuple[State, tuple[Action, ...]]:
+def tell(
+    events: list[Event], state: State | None = None, policy: Policy = POLICY
+) -> tuple[State, tuple[Action, ...]]:
     state = state or State()
     actions: tuple[Action, ...] = ()
     for event in events:
-        state, actions = step(state, event, POLICY, 0.0)
+        state, actions = step(state, event, policy, 0.0)
     return state, actions
 
 
@@ -95,6 +97,21 @@ def test_a_spare_is_better_than_a_smaller_world() -> None:
     story = [begin("n1", "n2", "n3", "n4"), FINE, *lose("n2", "n1", "n2", "n3")]
     _, actions = tell(story)
     assert start_of(actions).nodes == ("n1", "n3", "n4")
+
+
+def test_where_nodes_have_saves_they_keep_their_ranks_and_a_spare_takes_the_empty_place() -> None:
+    policy = Policy(nodes=3, min_nodes=2, tasks_per_node=1, keep_places=True)
+    five = ("n1", "n2", "n3", "n4", "n5")
+    state, actions = tell([begin(*five), FINE], policy=policy)
+    assert start_of(actions).nodes == ("n1", "n2", "n3"), "the order of the allocation"
+    state, actions = tell(lose("n1", "n1", "n2", "n3"), state, policy)
+    assert start_of(actions).nodes == ("n4", "n2", "n3")
+    state, actions = tell(lose("n2", "n4", "n2", "n3", generation=2), state, policy)
+    assert start_of(actions).nodes == ("n4", "n5", "n3")
+    _, actions = tell(lose("n5", "n4", "n5", "n3", generation=3), state, policy)
+    assert start_of(actions).nodes == ("n3", "n4"), "another number of ranks: nobody has theirs"
+    _, actions = tell([begin(*five[2:], name="8.0"), FINE], state, policy)
+    assert start_of(actions).nodes == five[2:], "in a new allocation nobody has anything"
 
 
 def test_below_the_least_a_new_allocation_is_asked_for_and_the_world_grows_back() -> None:

@@ -8,13 +8,15 @@ from typing import cast
 
 import pytest
 
+from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster
 from relight.resilience.config import RunConfig
-from relight.resilience.decide.events import Event
+from relight.resilience.decide.events import Event, RankLost
 from relight.resilience.supervise.agents import Agents
 from relight.resilience.supervise.cluster import Allocation, Cluster
 from relight.resilience.supervise.draining import Draining
 from relight.resilience.supervise.partners import Partners
 from relight.resilience.supervise.ranks import Ranks
+from relight.resilience.supervise.supervisor import Supervisor
 
 
 @pytest.fixture
@@ -131,6 +133,18 @@ def test_a_node_that_goes_after_its_programs_have_ended_is_lost_too(
     for rank in ranks.look_for_silence():
         draining.lost(rank)
     assert (draining.rescue(), told) == ([(10, 1, 0)], [])
+
+
+def test_a_program_that_does_not_end_is_lost_and_its_agent_goes_on_copying(
+    run_config: RunConfig,
+) -> None:
+    run_config.run_dir.mkdir()
+    env = {JOB_ID: "local-1", RESTART: "0", NODES: "n1"}
+    supervisor = Supervisor(run_config, LocalCluster(run_config, env), 1)
+    supervisor._saves._draining.saved(10, 0, durable=False)
+    supervisor._emit(RankLost(generation=1, rank=0, node="n1", detail="not ended after SIGKILL"))
+    assert supervisor._saves._draining.under_way
+    supervisor._decisions.close()
 
 
 def test_what_is_over_is_forgotten() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from relight.resilience.config import CheckpointConfig, RunConfig
+from relight.resilience.config import CheckpointConfig, ComponentConfig, RunConfig
 from relight.resilience.decide.events import Event
 from relight.resilience.decide.storage_events import TierFailed
 from relight.resilience.messages import Message
@@ -46,12 +47,12 @@ class Attempt:
         checkpoint = CheckpointConfig(
             directory=Path("/ck"), tier="/dev/shm", tier_bytes=800, partner=partner
         )
-        config = RunConfig(
+        self.config = RunConfig(
             run_id="run", name="run", run_dir=Path("/run"), command=("true",),
             working_dir=Path("/"), nodes=2, tasks_per_node=2, checkpoint=checkpoint,
         )  # fmt: skip
         self.partners = Partners(
-            config, self.events.append, lambda task, shard: self.took.append((task, shard))
+            self.config, self.events.append, lambda task, shard: self.took.append((task, shard))
         )
         self.agents: dict[int, Agent] = {}
 
@@ -91,6 +92,9 @@ def test_a_partner_is_half_of_the_list_away() -> None:
     assert partners_of(nodes[:2]) == {"n1": "n2", "n2": "n1"}
     assert partners_of(nodes[:1]) == {}
     assert partners_of(nodes, (1, 4)) == {"n2": "n4", "n3": "n5", "n4": "n2", "n5": "n3"}
+    alone = (ComponentConfig(name="a"), ComponentConfig(name="b"))
+    config = replace(Attempt().config, components=alone)
+    assert config.tier_share_bytes(2) == 800, "there are no copies"
 
 
 def test_nodes_hear_where_their_partners_take_copies() -> None:
@@ -169,6 +173,32 @@ def test_a_depot_that_is_not_opened_holds_no_start_up() -> None:
         *2 * ["no process"],
         *2 * ["its shard of step 20 is not brought from n1: no process"],
     ]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_does_not_come_is_given_up_with_its_cause(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not lost:
+        monkeypatch.setattr("relight.resilience.supervise.partners.BRING_LIMIT_S", 0.0)
+    attempt = Attempt()
+
+    def lose() -> None:
+        if lost:
+            del attempt.agents[2], attempt.agents[3]
+
+    async def scene() -> None:
+        await attempt.start("n1", "n2")
+        attempt.save(20)
+        attempt.partners.chosen = cast(Manifest, _Chosen())
+        await attempt.start("n1", "n3", then=lose)
+
+    asyncio.run(scene())
+    told = {event.reason for event in attempt.events if isinstance(event, TierFailed)}
+    slow = "the network, or one of the nodes, is too slow"
+    why = "agents of a node are lost" if lost else slow
+    assert told == {f"its shard of step 20 is not brought from n1: {why}"}
+    assert len(attempt.agents[0].told("bring_no_more")) == 1
 
 
 def test_what_depots_say_costs_no_more_on_many_nodes() -> None:
