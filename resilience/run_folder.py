@@ -107,6 +107,10 @@ class RunFolder:
     def watch(self, attempt: str) -> Path:
         return self.attempt(attempt) / "watch"
 
+    def look(self, attempt: str) -> Path:
+        """Of nodes that were asked all at once: it takes the place of nothing that a watch says."""
+        return self.attempt(attempt) / "look"
+
     def logs(self, attempt: str) -> Path:
         return self.attempt(attempt) / "logs"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     """Keep in the ledger that this run leaves a node, so that the next run avoids it; gives the
     reason why it could not be kept.
 
-    Called once for each ``ExcludeNode``; reads the preflight's reports, writes one small file, and
+    Called once for each ``ExcludeNode``; reads reports, writes one small file, and
     may block as long as the run folder's filesystem does. It never raises: a run does not fail for
     its notes. Outside Slurm there is no other node to choose, and nothing is kept.
     """
@@ -51,7 +52,13 @@ def record_exclusion(config: RunConfig, attempt: str, order: ExcludeNode, now: f
     if not cluster:
         return None
     try:
-        reports = _reports(order, RunFolder(config.run_dir), attempt)
+        folder = RunFolder(config.run_dir)
+        watched = _watched(folder, attempt)
+        report = watched.get(order.node)
+        if order.cause == FaultCause.NODE_DOWN and report is not None and _failed(report):
+            order = dataclasses.replace(order, cause=DEGRADED)  # it had said why
+        before = order.cause != DEGRADED
+        reports = compare(_all_reports(folder.preflight(attempt))) if before else watched
         default_ledger().add(evidence_of(cluster, config.run_id, order, reports, now))
     except (RelightError, OSError) as error:
         _log.warning("the exclusion of %s is not remembered: %s", order.node, error)
@@ -114,12 +121,14 @@ def evidence_of(
     )
 
 
-def _reports(order: ExcludeNode, folder: RunFolder, attempt: str) -> Reports:
-    """What nodes said before ranks started, or while they ran when that is the cause."""
-    if order.cause == DEGRADED:
-        watched = _all_reports(folder.watch(attempt))
-        return {node: report and softer(report) for node, report in watched.items()}
-    return compare(_all_reports(folder.preflight(attempt)))
+def _watched(folder: RunFolder, attempt: str) -> Reports:
+    """What nodes said while ranks ran, by themselves or when asked: a fault comes before none."""
+    found = (_all_reports(folder.look(attempt)), _all_reports(folder.watch(attempt)))
+    looked, said = (
+        {node: softer(report) for node, report in reports.items() if report} for reports in found
+    )
+    failed = {node: report for node, report in looked.items() if _failed(report)}
+    return looked | said | failed
 
 
 def _all_reports(out_dir: Path) -> Reports:

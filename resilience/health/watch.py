@@ -32,6 +32,7 @@ from .trends import THROTTLED_LOOKS
 LOWEST: Final = 19
 BUDGET_S: Final = 60.0  # for one look; most of it is waiting for ranks to leave some time
 AGAIN_S: Final = 5.0  # a link that was down for a second is no reason to leave a node
+LOOK_S: Final = 2 * BUDGET_S + AGAIN_S  # with a second look at what was found
 LAST_BUDGET_S: Final = 20.0  # when no rank runs any more: then all checks are made at once
 LAST_LOOK_S: Final = 2 * LAST_BUDGET_S + AGAIN_S  # with a second look at what was found
 _log: Final = logging.getLogger(__name__)

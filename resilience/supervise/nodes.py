@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from ..config import RunConfig
-from ..decide.events import NodesExamined, NodesProbed, PreflightFinished
+from ..decide.events import NodesProbed, PreflightFinished
 from ..health.collect import read_reports, stamps
 from ..health.compare import compare
 from ..health.preflight import ACTIVE_BUDGET_S, ACTIVE_NODES
 from ..health.requalify import nodes_to_test, record_releases
 from ..health.result import NodeReport
-from ..health.running import judge_running
 from ..health.verdict import Judgement, is_shared, judge, unclear_nodes
 from ..health.watch import LAST_LOOK_S
 from ..run_folder import RunFolder
@@ -34,6 +33,7 @@ _OUT: Final = "no command starts on it, and the scheduler says that it is down"
 _DOWN: Final = "it is silent, and the scheduler says that the node is down"
 _MANY: Final = 4  # more suspects than that are asked by one step on all of them first
 _AT_ONCE: Final = 16  # steps, each of which keeps the scheduler's controller busy
+_LOOK_POLL_S: Final = 2.0
 _LAUNCH_S: Final = 10.0  # what a step may take to start, on top of the budget of its checks
 
 
@@ -109,15 +109,34 @@ async def put_to_work(
 
 
 async def look_at_once(
-    config: RunConfig, cluster: Cluster, allocation: Allocation, nodes: tuple[str, ...]
-) -> NodesExamined:
-    """The cheap checks now, on all nodes at the same time."""
-    out_dir = RunFolder(config.run_dir).watch(allocation.attempt)
+    config: RunConfig,
+    cluster: Cluster,
+    allocation: Allocation,
+    nodes: tuple[str, ...],
+    enough: float = 1.0,
+) -> dict[str, NodeReport]:
+    """The cheap checks now, on all nodes at the same time: the reports of those that answer.
+
+    It ends once more than this share of the nodes has answered, and when the step does.
+    """
+    out_dir = RunFolder(config.run_dir).look(allocation.attempt)
     program = ("relight.resilience.health.watch", str(config.run_dir), str(out_dir), "0")
     known = await asyncio.to_thread(stamps, out_dir, nodes)
-    await _step(cluster, "look", nodes, program, {}, out_dir, LAST_LOOK_S + _LAUNCH_S)
-    judgement = judge_running(await asyncio.to_thread(read_reports, out_dir, nodes, known))
-    return NodesExamined(bad=dict(judgement.bad), warnings=judgement.warnings)
+    looking = _step(cluster, "look", nodes, program, {}, out_dir, LAST_LOOK_S + _LAUNCH_S)
+    step = asyncio.create_task(looking)
+    try:
+        while not step.done():
+            await asyncio.wait((step,), timeout=_LOOK_POLL_S)
+            found = await asyncio.to_thread(stamps, out_dir, nodes)
+            if sum(found[node] != known.get(node) for node in found) > enough * len(nodes):
+                break
+    finally:
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
+    if not step.cancelled():
+        step.result()
+    reports = await asyncio.to_thread(read_reports, out_dir, nodes, known)
+    return {node: report for node, report in reports.items() if report is not None}
 
 
 async def _examine(

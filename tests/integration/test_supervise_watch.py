@@ -29,6 +29,8 @@ from relight.resilience.ledger.faults import Fault
 from relight.resilience.ledger.record import Evidence, Identity
 from relight.resilience.ledger.store import Ledger
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise import watch as watching
+from relight.resilience.supervise import watch_step
 from relight.resilience.supervise.cluster import Allocation, Cluster, Command, StepRequest
 from relight.resilience.supervise.watch import Watch
 
@@ -45,13 +47,14 @@ class Quiet:
     def __init__(self) -> None:
         self.steps: list[StepRequest] = []
         self.look: Callable[[], None] = lambda: None
+        self.watch: Callable[[], None] = lambda: None
+        self.looks_s, self.watches_s = "0", "300"
 
     def step_command(self, request: StepRequest) -> Command:
         self.steps.append(request)
         once = request.argv[-1] == "0"
-        if once:
-            self.look()
-        return Command(("true",) if once else ("sleep", "300"), os.environ)
+        (self.look if once else self.watch)()
+        return Command(("sleep", self.looks_s if once else self.watches_s), os.environ)
 
 
 class Watched:
@@ -61,18 +64,29 @@ class Watched:
         health = dataclasses.replace(config.health, during_s=0.05)
         self.config = dataclasses.replace(config, health=health)
         self.said: list[Event] = []
+        self.nodes: tuple[str, ...] = NODES
         self.cluster = Quiet()
+        self.cluster.look = self.others_are_well
         self.can_save = False
         self.out_dir = RunFolder(config.run_dir).watch("7.0")
+        self.look_dir = RunFolder(config.run_dir).look("7.0")
         self.watch = Watch(
             self.config,
             cast(Cluster, self.cluster),
             ALLOCATION,
             self.said.append,
-            lambda: NODES,
+            lambda: self.nodes,
             lambda: 1,
             lambda: self.can_save,
         )
+
+    def others_are_well(self) -> None:
+        for node in self.nodes:
+            self.report(node, out_dir=self.look_dir)
+
+    @property
+    def degraded(self) -> list[NodeDegraded]:
+        return [event for event in self.said if isinstance(event, NodeDegraded)]
 
     def report(
         self,
@@ -124,8 +138,11 @@ def test_a_bad_node_is_named_again_when_it_can_be_saved(watched: Watched) -> Non
     def can_save() -> None:
         watched.can_save = True
 
-    watched.until(lambda: len(watched.said) == 1, can_save)
+    watched.until(lambda: len(watched.degraded) == 1, can_save)
+    asking = NodesWatched(warnings=("n2 fails: infiniband: seen; the other nodes are asked",))
     assert watched.said == [
+        asking,
+        NodesWatched(warnings=()),
         NodeDegraded(node="n2", evidence="infiniband: seen", can_save=False),
         NodeDegraded(node="n2", evidence="infiniband: seen", can_save=True),
     ]
@@ -136,23 +153,87 @@ def test_a_bad_node_is_named_again_when_it_can_be_saved(watched: Watched) -> Non
     assert (look.nodes, look.argv[-1]) == (others, "0"), "nothing takes the place of its report"
 
 
-def test_what_one_node_says_first_and_the_others_when_asked_is_not_the_nodes(
-    watched: Watched,
+def test_what_others_say_when_asked_counts_until_they_have_looked_themselves(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Their watch, which found nothing since, has no news to tell."""
+    monkeypatch.setattr(watching, "LOOK_S", 0.5)
+
     def all_have_it() -> None:
         for node in NODES:
-            watched.report(node, Answer.FAIL_NODE)
+            watched.report(node, Answer.FAIL_NODE, out_dir=watched.look_dir)
 
     watched.cluster.look = all_have_it
     watched.report("n2", Answer.FAIL_NODE)
+    watched.until(lambda: not watched.degraded, lambda: None)
+    shared = watched.said[1]
+    assert isinstance(shared, NodesWatched)
+    assert "it is not the nodes" in shared.warnings[0]
+    assert [event.node for event in watched.degraded] == ["n2"]
+
+
+def test_one_that_does_not_answer_keeps_nobody_waiting(watched: Watched) -> None:
+    def most_answer() -> None:
+        for node in ("n1", "n3", "n4", "n5", "n6"):
+            watched.report(node, out_dir=watched.look_dir)
+
+    watched.nodes = (*NODES, "n6", "n7")
+    watched.cluster.look, watched.cluster.looks_s = most_answer, "300"
+    watched.report("n2", Answer.FAIL_NODE)
+    watched.until(lambda: not watched.degraded, lambda: None)
+    assert [event.node for event in watched.degraded] == ["n2"]
+
+
+def test_a_look_that_cannot_be_made_is_no_word_for_the_others(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while Slurm's controller is away: nor would ranks start elsewhere."""
+    monkeypatch.setattr(watching, "_ASK_AGAIN_S", 0.05)
+
+    def at_last() -> None:
+        if len(watched.cluster.steps) > 3:
+            for node in NODES:
+                watched.report(node, Answer.FAIL_NODE, out_dir=watched.look_dir)
+
+    watched.cluster.look = at_last
+    watched.report("n2", Answer.FAIL_NODE)
+    watched.until(lambda: len(watched.said) < 2, lambda: None)
+    asking, shared = watched.said
+    assert asking == NodesWatched(
+        warnings=("n2 fails: infiniband: seen; the other nodes are asked",)
+    )
+    assert isinstance(shared, NodesWatched)
+    assert "it is not the nodes" in shared.warnings[0]
+
+
+def test_a_node_on_which_the_watch_dies_is_named_and_the_others_are_watched(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_step, "_PATIENCE_S", 0.5)
+    watched.cluster.watches_s = "0"
+
+    def some_look() -> None:
+        if len(watched.cluster.steps) < 2:
+            return
+        watched.cluster.watches_s = "300"
+        for node in NODES:
+            if node != "n3":
+                watched.report(node)
+
+    watched.cluster.watch = some_look
     watched.until(lambda: not watched.said, lambda: None)
+    first, second = watched.cluster.steps
+    assert (first.options, second.options) == (
+        ("--kill-on-bad-exit=1",),
+        ("--kill-on-bad-exit=0",),
+    ), "where it dies at once the others would never end their first look"
     (event,) = watched.said
     assert isinstance(event, NodesWatched)
-    assert "it is not the nodes" in event.warnings[0]
+    assert event.warnings[0].startswith("not watched, no look there has ended: n3; see ")
 
 
 def test_a_report_in_the_same_tick_of_the_disks_clock_is_seen(watched: Watched) -> None:
-    watched.report("n1", Answer.FAIL_NODE)
+    watched.report("n1", Answer.WARN)
 
     def another() -> None:
         date = watched.out_dir.stat()
@@ -160,7 +241,8 @@ def test_a_report_in_the_same_tick_of_the_disks_clock_is_seen(watched: Watched) 
         os.utime(watched.out_dir, ns=(date.st_atime_ns, date.st_mtime_ns))
 
     watched.until(lambda: len(watched.said) == 1, another)
-    assert watched.said[1:] == [NodesWatched(warnings=("infiniband: seen (n2)",))]
+    both = ("infiniband: seen (n1, n2)",)
+    assert watched.said[1:] == [NodesWatched(warnings=both)]
 
 
 def test_a_link_that_goes_down_again_and_again_is_kept(
@@ -192,7 +274,8 @@ def test_the_last_look_is_kept(
     def last_look() -> None:
         for node in NODES:
             if node != "n4":
-                watched.report(node, Answer.FAIL_NODE if node == "n5" else Answer.PASS)
+                answer = Answer.FAIL_NODE if node == "n5" else Answer.PASS
+                watched.report(node, answer, out_dir=watched.look_dir)
 
     watched.cluster.look = last_look
     order = Finish(outcome=Outcome.FAILED, exit_code=1, cause="x", reason="x")

@@ -121,6 +121,23 @@ def test_the_nodes_own_report_is_kept(run_config: RunConfig, ledger: Ledger) -> 
     assert record == evidence_of("mini", run_config.run_id, ORDER, {"n1": REPORT}, 2e9)
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_a_lost_node_had_said_while_ranks_ran_is_its_fault(
+    run_config: RunConfig, ledger: Ledger, asked: bool
+) -> None:
+    folder = RunFolder(run_config.run_dir)
+    for out_dir, report in (
+        (folder.watch("7.0"), dataclasses.replace(REPORT, results=()) if asked else REPORT),
+        (folder.look("7.0"), REPORT if asked else dataclasses.replace(REPORT, results=())),
+    ):
+        out_dir.mkdir(parents=True)
+        (out_dir / "n1.json").write_text(json.dumps(report.to_json()))
+    record_exclusion(run_config, "7.0", dataclasses.replace(ORDER, cause="node down"), 2e9)
+    (record,) = ledger.records()
+    assert isinstance(record, Evidence)
+    assert (record.fault, record.lines) == (Fault.HARDWARE, ("gpu_xid: gpu_xid bad",))
+
+
 def test_outside_slurm_nothing_is_kept(
     run_config: RunConfig, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
