@@ -375,6 +375,7 @@ def _token(path: Path) -> str:
 
 def main() -> int:
     _listen_to_signals()
+    os.environ.pop("SLURM_HOSTFILE", None)  # of the agents' step: an srun of a rank would obey it
     task, local_task, node = identity()
     host, _, port = os.environ["RELIGHT_CHANNEL"].rpartition(":")
     hello = {

@@ -25,12 +25,13 @@ def test_a_program_runs_and_its_end_is_reported(tmp_path: Path) -> None:
         assert (hello["task"], hello["node"]) == (0, "here")
         (tmp_path / "key").write_text("xyzzy\n")
         code = (
-            "import os; print(os.environ['GREETING'], len(os.environ['KEY'])); raise SystemExit(3)"
+            "import os; print(os.environ['GREETING'], len(os.environ['KEY']), "
+            "os.environ.get('SLURM_HOSTFILE')); raise SystemExit(3)"
         )
         made.start(code, secret_files={"KEY": str(tmp_path / "key")})
         end = await made.hear("exited")
         assert (end["code"], end["signal"], end["stopped"]) == (3, None, False)
-        assert end["tail"] == ["hello 5"]
+        assert end["tail"] == ["hello 5 None"]
         made.channel.broadcast({"type": "quit"})
         assert await gone(agent) == 0
 

@@ -55,6 +55,7 @@ class Stage:
             "RELIGHT_CHANNEL": f"127.0.0.1:{port or self.port}",
             "RELIGHT_TOKEN_FILE": str(self.folder / "token"),
             "RELIGHT_STEP": step,
+            "SLURM_HOSTFILE": str(self.folder / "hosts-0"),
         }
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "relight.resilience.worker.agent", env=env
