@@ -11,6 +11,7 @@ from relight.resilience.config import RunConfig
 
 from .former_runs import former_runs
 from .sbatch_plan import least_nodes
+from .shared_directory import directory_warnings, waits_for_jobs
 from .site import preemption_warning, site_for, size_warning
 from .units import DEFAULT_LEAD_S
 
@@ -24,7 +25,8 @@ _TELL: Final = "; `#RELIGHT checkpoint.signal: USR1` tells it when the grace beg
 
 def script_warnings(options: Options, run: RunConfig) -> list[str]:
     """All warnings; silent when Slurm does not say, and for a job of another cluster."""
-    return [*lead_warnings(options, run), *_of_partition(options, run)]
+    shared = [] if waits_for_jobs(options) else directory_warnings(run)
+    return [*shared, *lead_warnings(options, run), *_of_partition(options, run)]
 
 
 def lead_warnings(options: Options, run: RunConfig) -> Iterator[str]:

@@ -153,6 +153,7 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
 
     Raises:
         UsageError: the run has ended.
+        NotDone: it ended before it was held, or no job of it is in the queue.
         ClusterUnavailable: Slurm does not answer; the mark stays, and the supervisor heeds it.
     """
     _not_ended(run)
@@ -163,6 +164,7 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
     client, deadline = SlurmClient(), time.monotonic() + limit_s
     while True:
         jobs = queued_jobs(run, client)
+        _require_alive(run)
         if not jobs:
             raise _nothing_to_hold(run)
         waiting = [job.job_id for job in jobs if job.state is JobState.PENDING]
@@ -174,8 +176,6 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
             run.folder.held.touch(mode=0o600)
         if (waiting and not running) or time.monotonic() > deadline:
             return Held(tuple(job.job_id for job in jobs), waits=bool(waiting) and not running)
-        if read_verdict(run.folder) is not None:
-            raise NotDone(f"run {run.run_id} ended before it could be held")
         time.sleep(_LOOK_S)
 
 
@@ -202,6 +202,7 @@ def _hold_local(run: StoredRun, limit_s: float) -> Held:
     waits = _until(
         lambda: read_facts(run, Queue()).presence is not Presence.RUNNING, limit_s, _TICK_S
     )
+    _require_alive(run)
     return Held((), waits)
 
 
@@ -216,11 +217,19 @@ def _hold_script(run: StoredRun, limit_s: float) -> Held:
         else:
             client.requeue(job.job_id, held=True)
     waits = _until(lambda: _waits(queued_jobs(run, client)), limit_s, _LOOK_S)
+    _require_alive(run)
     return Held(tuple(job.job_id for job in jobs), waits)
 
 
 def _waits(jobs: Sequence[QueuedJob]) -> bool:
     return bool(jobs) and all(job.state is JobState.PENDING for job in jobs)
+
+
+def _require_alive(run: StoredRun) -> None:
+    verdict = read_verdict(run.folder)
+    if verdict is not None:
+        way_on = "" if verdict.state == Outcome.COMPLETED else f"; {_way_on(run, verdict)}"
+        raise NotDone(f"run {run.run_id} ended before it was held ({verdict.state}){way_on}")
 
 
 def _nothing_to_hold(run: StoredRun) -> NotDone:

@@ -28,10 +28,11 @@ def tier_folder(tier: Path, run_id: str, node: str) -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Makes the folder of a run and node; the tier itself must be there.
+    """Makes the folder of a run and node, and the tier itself where what it lies in is there.
 
     Raises OSError, also when another user could look into it, or something else has its name.
     """
+    _require_tier(folder.parents[1])
     with suppress(FileExistsError):
         folder.parent.mkdir(mode=0o700)
     with _opened(folder.parent) as run:
@@ -44,6 +45,23 @@ def make_private(folder: Path) -> None:
             os.mkdir(folder.name, 0o700, dir_fd=run)
         with _opened(folder.name, run):
             pass
+
+
+def _require_tier(tier: Path) -> None:
+    """Makes no more than one folder: what it lies in may be a mount that is missing."""
+    if tier.is_dir():
+        return
+    try:
+        tier.mkdir(mode=0o700)
+    except FileExistsError:
+        if not tier.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "the tier is no folder", str(tier)) from None
+    except OSError as error:
+        reason = (
+            f"the tier is not there, and cannot be made in {tier.parent} ({error.strerror}): make "
+            "it on each node, or name another folder"
+        )
+        raise OSError(error.errno, reason, str(tier)) from error
 
 
 def hold(folder: Path) -> int:

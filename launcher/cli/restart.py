@@ -25,4 +25,6 @@ def command(run: str, exclude: tuple[str, ...]) -> None:
     stored = find_run(run)
     restart(stored, nodes)
     forget_answer()
-    click.echo(f"run {stored.run_id} saves and starts again; `relight history` tells how")
+    click.echo(
+        f"run {stored.run_id} saves and starts again, unless it ends first; `relight history` tells"
+    )

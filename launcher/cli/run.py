@@ -24,6 +24,7 @@ from ..home import from_home
 from ..rank_logs import rank_logs
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
+from ..shared_directory import directory_warnings
 from ..stored_plan import read_plan
 from ..watch import flushed, json_line, timed_sentence, untold_end, watcher
 from .spec_arguments import with_sets
@@ -55,6 +56,8 @@ def command(
         click.get_current_context().exit(_debug(spec, sets))
     held = held_allocation(os.environ)
     run = new_local_run(spec, sets, held) if spec is not None else _old_run(resume or "", held)
+    for warning in directory_warnings(run.plan.config):
+        click.echo(f"relight: warning: {warning}", err=True)
     if not as_json:
         click.echo(f"run {run.run_id} in {run.folder.root}{_where(held)}", err=True)
     watching = watcher(run.folder, as_json=as_json)

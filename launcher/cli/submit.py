@@ -20,6 +20,7 @@ from .spec_arguments import with_spec
 def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Submit the job that SPEC describes to Slurm."""
     from ..clusters.slurm.submit import submit, submit_arrays
+    from ..shared_directory import directory_warnings, waits_for_jobs
     from ..site import warnings
 
     asked = read_asked(path, sets)
@@ -51,5 +52,7 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
         for job_id in job_ids:
             what.waiting.register(job_id)
     # Last, for they take their time, and nobody shall send a job twice.
-    for warning in warnings(asked.spec.resources, launch.config):
+    waits = what.waiting is not None or waits_for_jobs(asked.spec.sbatch)
+    shared = [] if waits else directory_warnings(launch.config)
+    for warning in (*shared, *warnings(asked.spec.resources, launch.config)):
         click.echo(f"relight: warning: {warning}", err=True)

@@ -70,15 +70,18 @@ def test_a_restart_in_place_reads_from_the_tier(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["missing", "full"])
 def test_without_a_tier_that_works_saves_go_to_the_directory(tmp_path: Path, tier: str) -> None:
-    place = tmp_path / tier
+    place = tmp_path / "mount" / tier
     if tier == "full":
-        place.mkdir()
+        place.parent.mkdir()
     run = start(tmp_path, place, "4kB")
     run.wait_for_checkpoint(20)
     (tmp_path / STOP).touch()
     assert run.end()[0] == 0
     failed = records(run, "TierFailed")
     assert sorted(int(str(one.data["rank"])) for one in failed) == [0, 1], "each tells it once"
-    told = {"missing": "No such file", "full": "bytes, and 2048 are left"}[tier]
+    told = {
+        "missing": "(No such file or directory): make it on each node",
+        "full": "bytes, and 2048 are left",
+    }[tier]
     assert told in str(failed[0].data["reason"])
     assert "does without its node's tier" in run.relight("history", run.folder.name)

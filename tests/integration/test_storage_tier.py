@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -164,6 +165,17 @@ def test_a_folder_is_private_and_goes_with_the_last_that_holds_it(tmp_path: Path
     open_to_all.parent.chmod(0o755)
     with pytest.raises(PermissionError, match="private"):
         make_private(open_to_all)
+
+
+def test_a_tier_is_made_but_not_what_it_lies_in(tmp_path: Path) -> None:
+    tier = tmp_path / "mine"
+    make_private(tier_folder(tier, "run", "n1"))
+    assert stat.S_IMODE(tier.stat().st_mode) == 0o700
+    for missing, reason in (("mount/mine", "No such file"), ("mine/file/mine", "Not a directory")):
+        (tier / "file").touch()
+        with pytest.raises(OSError, match=rf"cannot be made in .*\({reason}.*make it on each node"):
+            hold(tier_folder(tmp_path / missing, "run", "n1"))
+    assert not (tmp_path / "mount").exists()
 
 
 def test_nothing_goes_that_only_looks_like_a_tier(tmp_path: Path) -> None:
