@@ -84,7 +84,11 @@ def test_a_heavy_import_would_be_seen() -> None:
 @pytest.mark.parametrize(
     ("words", "programs", "without"),
     [
-        ("sbatch job.sh", ["sbatch"], f"{NEVER} asyncio jinja2 pydantic submitit yaml"),
+        (
+            "sbatch job.sh",
+            ["sbatch", "scontrol", "scontrol"],
+            f"{NEVER} asyncio jinja2 pydantic submitit yaml",
+        ),
         ("plan job.yaml", [], f"{NEVER} asyncio submitit"),
         ("submit job.yaml", ["env", "scontrol", "scontrol"], NEVER),
     ],
