@@ -19,7 +19,7 @@ from .faults import DAY_S, RULES, Fault
 MAX_WEIGHT: Final = 1.0
 MAX_TTL_S: Final = 90 * DAY_S  # so that no one accuses a node for ever
 CLOCK_ERROR_S: Final = DAY_S  # a record from further in the future has a wrong clock
-MAX_AHEAD: Final = 100
+MAX_RELEASED: Final = 5000  # some 300 KB: a file may be larger
 MAX_LINES: Final = 20
 MAX_LINE_CHARS: Final = 500
 MAX_GPUS: Final = 128  # parts of boards count, and have names of their own
@@ -66,8 +66,9 @@ class Evidence:
     def later(self, seen: Evidence) -> Evidence:
         """This record after the same fault was seen once more.
 
-        What counters tell adds up, as far as a run's trends may weigh. A record that a wrong clock
-        has dated is left out, else this one would never count either.
+        What counters tell adds up, as far as a run's trends may weigh. The date is that of now,
+        also after one that a clock ahead has given: whoever released that one did not mean this.
+        A record that a wrong clock has dated is left out.
         """
         if self.last_seen > seen.last_seen + CLOCK_ERROR_S:
             return seen
@@ -77,7 +78,6 @@ class Evidence:
             seen,
             lines=lines,
             first_seen=min(self.first_seen, seen.first_seen),
-            last_seen=max(self.last_seen, seen.last_seen),  # a clock may have been set back
             weight=self._weight_with(seen),
         )
 
@@ -108,10 +108,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What was seen against a node up to ``time`` counts no more: only these faults, if any.
+    """What was seen against a node counts no more: only these faults, if any.
 
-    ``ahead`` are the records that a clock ahead of ours had dated, by file name, with their dates:
-    the time does not wait for these, or it would forgive what is seen until then.
+    That are the records in ``released``, by file name, with their dates: whatever clocks say, what
+    is seen later counts. Earlier releases of relight named none, and meant all up to ``time``.
     """
 
     cluster: str
@@ -119,24 +119,27 @@ class Release:
     time: float
     reason: str
     faults: tuple[Fault, ...] = ()
-    ahead: tuple[tuple[str, float], ...] = ()
+    released: tuple[tuple[str, float], ...] = ()
 
     @property
     def file_name(self) -> str:
-        """Of its own for each choice of faults: the one does not take the place of the other."""
-        return _file_name(self.cluster, self.node, " ".join(("release", *self.faults)))
+        """Of its own for each choice of faults, and for each form: none takes another's place."""
+        form = "released" if self.released else "release"
+        return _file_name(self.cluster, self.node, " ".join((form, *self.faults)))
 
     def covers(self, evidence: Evidence) -> bool:
         """Whether this evidence counts no more."""
-        named = not self.faults or evidence.fault in self.faults
-        until = max(self.time, dict(self.ahead).get(evidence.file_name, self.time))
-        return named and evidence.last_seen <= until
+        if self.faults and evidence.fault not in self.faults:
+            return False
+        if self.released:
+            return (evidence.file_name, evidence.last_seen) in self.released
+        return evidence.last_seen <= self.time
 
     def later(self, again: Release) -> Release:
-        """The later of both, unless a wrong clock has dated this one."""
+        """The later of both, unless a wrong clock has dated this one; it names what both do."""
         newest = self if again.time < self.time <= again.time + CLOCK_ERROR_S else again
-        known = sorted({**dict(self.ahead), **dict(again.ahead)}.items(), key=lambda one: one[1])
-        return dataclasses.replace(newest, ahead=tuple(known[-MAX_AHEAD:]))
+        known = sorted({*self.released, *again.released}, key=lambda one: one[1])
+        return dataclasses.replace(newest, released=tuple(known[-MAX_RELEASED:]))
 
 
 Record = Evidence | Release
@@ -208,15 +211,15 @@ def _release(values: Mapping[str, object]) -> Release:
         faults=tuple(Fault(fault) for fault in _texts(values, "faults", len(Fault)))
         if "faults" in values
         else (),
-        ahead=_ahead(values.get("ahead", [])),
+        released=_released(values.get("released", [])),
     )
 
 
-def _ahead(found: object) -> tuple[tuple[str, float], ...]:
-    if not isinstance(found, list) or len(found) > MAX_AHEAD:
-        raise ValueError(f"ahead is {found!r:.100}, not a list of at most {MAX_AHEAD}")
+def _released(found: object) -> tuple[tuple[str, float], ...]:
+    if not isinstance(found, list) or len(found) > MAX_RELEASED:
+        raise ValueError(f"released is {found!r:.100}, not a list of at most {MAX_RELEASED}")
     if not all(isinstance(one, list) and len(one) == 2 for one in found):
-        raise ValueError(f"ahead is {found!r:.100}, not names with their dates")
+        raise ValueError(f"released is {found!r:.100}, not names with their dates")
     pairs = [dict(zip(("name", "date"), one, strict=True)) for one in found]
     return tuple((_text(pair, "name"), _number(pair, "date")) for pair in pairs)
 

@@ -9,7 +9,7 @@ from typing import Final
 from relight.counted import counted
 
 from .faults import DAY_S, HOUR_S, Fault
-from .record import CLOCK_ERROR_S, MAX_AHEAD, Evidence, Identity, Record, Release
+from .record import CLOCK_ERROR_S, MAX_RELEASED, MAX_TTL_S, Evidence, Identity, Record, Release
 
 HALF_LIFE_S: Final = 7 * DAY_S
 LEMON_RUNS: Final = 3
@@ -69,29 +69,30 @@ def changed_hardware(then: Identity, now: Identity) -> bool:
 def release_of(
     standing: Standing, reason: str, now: float, faults: tuple[Fault, ...] = ()
 ) -> Release:
-    """What lets all that counts, or these faults, count no more, also if a clock ahead dated it."""
+    """What lets all that counts, or these faults, count no more: the newest of them, if many."""
     seen = [one for one in standing.evidence if not faults or one.fault in faults]
-    ahead = tuple((one.file_name, one.last_seen) for one in seen if one.last_seen > now)
     return Release(
         cluster=standing.cluster,
         node=standing.node,
         time=now,
         reason=reason,
         faults=faults,
-        ahead=ahead[:MAX_AHEAD],
+        released=tuple((one.file_name, one.last_seen) for one in seen[:MAX_RELEASED]),
     )
 
 
 def is_over(record: Record, now: float) -> bool:
     """Whether a record can never count again, so that its file may go."""
-    if isinstance(record, Release):
-        return record.time + LEMON_WINDOW_S < now
+    if isinstance(record, Release):  # what it lets go may be a person's word for that long
+        return record.time + MAX_TTL_S < now
     return max(record.expires, record.last_seen + LEMON_WINDOW_S) < now
 
 
 def _standing(cluster: str, node: str, records: list[Record], now: float) -> Standing:
     latest = now + CLOCK_ERROR_S
-    releases = [r for r in records if isinstance(r, Release) and r.time <= latest]
+    releases = [
+        one for one in records if isinstance(one, Release) and (one.released or one.time <= latest)
+    ]
     held = sorted(
         (
             record

@@ -15,6 +15,7 @@ from relight.resilience.ledger.record import (
     CLOCK_ERROR_S,
     MAX_GPUS,
     MAX_LINES,
+    MAX_RELEASED,
     MAX_TTL_S,
     Evidence,
     Identity,
@@ -50,6 +51,7 @@ RECORDS = EVIDENCE | st.builds(
     time=TIMES,
     reason=LINES,
     faults=st.lists(st.sampled_from(Fault), max_size=3).map(tuple),
+    released=st.lists(st.tuples(LINES, TIMES), max_size=3).map(tuple),
 )
 
 SOUND: dict[str, object] = {
@@ -115,11 +117,13 @@ def test_torn(data: bytes) -> None:
         from_bytes(data)
 
 
-@pytest.mark.parametrize("ahead", [None, ["x"], [["x"]], [["x", "y"]], [[1, 2]], [["x", 1]] * 101])
-def test_nonsense_of_clocks(ahead: object) -> None:
+@pytest.mark.parametrize(
+    "released", [None, ["x"], [["x"]], [["x", "y"]], [[1, 2]], [["x", 1]] * (MAX_RELEASED + 1)]
+)
+def test_nonsense_of_what_is_released(released: object) -> None:
     word = {"kind": "release", "cluster": "mini", "node": "n1", "time": 3, "reason": "repaired"}
     with pytest.raises(RecordDamaged):
-        from_bytes(json.dumps({**word, "ahead": ahead}).encode())
+        from_bytes(json.dumps({**word, "released": released}).encode())
 
 
 def test_what_others_wrote_cannot_steer_a_terminal() -> None:
@@ -157,7 +161,7 @@ def test_seeing_it_again_keeps_the_beginning_and_the_newest_lines(
         assert both == again
         return
     assert both.first_seen == min(first.first_seen, again.first_seen)
-    assert both.last_seen == max(first.last_seen, again.last_seen)
+    assert both.last_seen == again.last_seen
     newest = tuple(dict.fromkeys(again.lines))[-MAX_LINES:]
     assert both.lines[len(both.lines) - len(newest) :] == newest
     assert len(both.lines) <= MAX_LINES

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relight.resilience.ledger.faults import DAY_S, HOUR_S, RULES, Fault
-from relight.resilience.ledger.record import Evidence, Identity, Record, Release
+from relight.resilience.ledger.record import (
+    MAX_TTL_S,
+    Evidence,
+    Identity,
+    Record,
+    Release,
+    from_bytes,
+    to_bytes,
+)
 from relight.resilience.ledger.score import (
     ENOUGH,
     HALF_LIFE_S,
@@ -128,14 +136,32 @@ def test_a_release_ends_what_was_seen_before_it() -> None:
     assert avoided(T0 + 3, evidence(seen=T0 + 2), release(T0 + 1))
 
 
-def test_a_release_covers_what_a_clock_ahead_of_ours_has_dated() -> None:
-    ahead = at(T0, evidence(), evidence(run_id="b", seen=T0 + 60))
-    assert ahead is not None
-    word = release_of(ahead, "repaired", T0)
-    assert at(T0, *ahead.evidence, word) is None
-    assert at(T0, *ahead.evidence, word.later(replace(word, time=T0 + 1, ahead=()))) is None
-    assert at(T0, evidence(run_id="c", seen=T0 + 1), word) is not None
-    assert at(T0 + 61, evidence(run_id="c", seen=T0 + 61), word) is not None
+@pytest.mark.parametrize("clock_s", [0.0, 20 * HOUR_S, -20 * HOUR_S, 400 * DAY_S])
+def test_a_release_covers_what_was_known_whatever_clocks_say(clock_s: float) -> None:
+    ahead = evidence(run_id="b", seen=T0 + 20 * HOUR_S)
+    held = at(T0, evidence(), ahead)
+    assert held is not None
+    word = release_of(held, "repaired", T0 + clock_s)
+    assert at(T0, evidence(), ahead, word) is None
+    for again in (
+        evidence(run_id="c", seen=T0 + 1),
+        evidence().later(evidence(seen=T0 + 1)),
+        ahead.later(evidence(run_id="b", seen=T0 + 1)),
+    ):
+        assert avoided(T0 + 2, again, word), "what is seen later counts"
+        held = at(T0 + 2, again)
+        assert held is not None
+        both = word.later(release_of(held, "again", T0 + 2))
+        assert at(T0 + 2, evidence(), ahead, again, both) is None
+
+
+def test_one_release_is_enough_for_many_records() -> None:
+    records = [evidence(run_id=f"run {number}", seen=T0 + number) for number in range(500)]
+    held = at(T0, *records)
+    assert held is not None
+    word = release_of(held, "repaired", T0)
+    assert at(T0, *records, word) is None
+    assert from_bytes(to_bytes(word)) == word
 
 
 def test_a_release_with_a_wrong_clock_forgives_nothing() -> None:
@@ -183,9 +209,11 @@ def test_nodes_come_worst_first_and_clusters_are_kept_apart() -> None:
 
 
 def test_a_file_may_go_when_its_record_can_never_count_again() -> None:
-    for record in (evidence(Fault.CONDITION), release(T0)):
-        assert not is_over(record, T0 + 27 * DAY_S)
-        assert is_over(record, T0 + 29 * DAY_S)
+    """A release is over when the longest word that it may let go is."""
+    word = replace(evidence(Fault.HAND), ttl_s=MAX_TTL_S)
+    for record, days in ((evidence(Fault.CONDITION), 28), (release(T0), 90), (word, 90)):
+        assert not is_over(record, T0 + (days - 1) * DAY_S)
+        assert is_over(record, T0 + (days + 1) * DAY_S)
 
 
 def test_a_ticket_says_all_that_an_administrator_needs() -> None:
