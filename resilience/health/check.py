@@ -115,6 +115,8 @@ class Check:
         }
         right |= {"limits": _all_are(Limit, self.limits), "needs": _all_are(str, self.needs)}
         right["run"] = callable(self.run)
+        for name in _KINDS[Real]:
+            right[name] = right[name] and math.isfinite(getattr(self, name))
         for name in (name for name, is_right in right.items() if not is_right):
             raise TypeError(f"{name} of check {self.name!r} is {getattr(self, name)!r:.100}")
 

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # One that nobody else sends: a step is told to end by SIGTERM, and a look is not cut short by that.
 _SIGNAL: Final = signal.SIGRTMIN
+_KILLING_S: Final = 1.0  # what forks on and on is left behind then
 _libc: Final = ctypes.CDLL(None)  # before a fork: the child is to begin at once
 
 
@@ -32,13 +34,19 @@ def end_with(parent: int) -> None:
 
 
 def end_descendants(pid: int) -> None:
-    """Kill all that a process has started, and what that has started; it must be alive."""
+    """Kill all that a process has started, and what that has started; it must be alive.
+
+    What starts others faster than they can be killed is left behind after ``_KILLING_S``.
+    """
     told: set[int] = set()
+    give_up = time.monotonic() + _KILLING_S
     while fresh := _descendants(pid) - told:  # one may have started another meanwhile
         for one in fresh:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(one, signal.SIGKILL)
         told |= fresh
+        if time.monotonic() > give_up:
+            return
 
 
 def has_children() -> bool:

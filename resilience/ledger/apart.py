@@ -69,7 +69,7 @@ class LedgerApart:
             raise LedgerSilent(f"the ledger {self.ledger.root} cannot be read: no answer is there")
         stream = io.BytesIO(told)
         found: list[Record | None] = []
-        while length := stream.readline():
+        while length := stream.readline().strip():
             try:
                 found.append(from_bytes(stream.read(int(length))))
             except RecordDamaged:
@@ -135,9 +135,11 @@ def main(arguments: Sequence[str]) -> str | None:
     ledger = Ledger(Path(root), shared=kind == "shared")
     try:
         if action == _READ:
+            sys.stdout.flush()  # what start-up code has printed would else follow the answer
             sys.stdout.buffer.write(_BEGIN)
             for data in ledger.contents():
                 sys.stdout.buffer.write(b"%d\n" % len(data) + data)
+            sys.stdout.buffer.write(b"\n")  # what is printed at the end stands behind it
         else:
             _keep(ledger, from_bytes(sys.stdin.buffer.read()))
     except RelightError as error:

@@ -105,6 +105,7 @@ def test_checks_of_installed_packages(
     "wrong",
     [
         *({"timeout_s": None}, {"timeout_s": "3"}, {"typical_s": None}, {"name": None}),
+        *({"timeout_s": float("nan")}, {"typical_s": float("inf")}),
         *({"needs": 5}, {"needs": "sys"}, {"limits": None}, {"limits": ("x",)}),
         *({"silence": None}, {"worst": "bad"}, {"fault": 1}, {"run": 3}, {"reads": None}),
     ],

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from relight.resilience.health import isolate
+from relight.resilience.health import isolate, orphan
 from relight.resilience.health.check import NO_ANSWER_UNIT, Candidate, Check, Finding
 from relight.resilience.health.isolate import run_checks
 from relight.resilience.health.result import (
@@ -218,6 +218,28 @@ def test_what_a_check_has_started_ends_with_it(
     os.close(reader)
     assert len(pids) == 1
     assert ends(int(pids[0]))
+
+
+def test_what_starts_others_faster_than_they_are_killed_holds_nobody(
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(orphan, "_KILLING_S", 0.1)
+    enough = tmp_path / "enough"
+
+    def forks_on_and_on(_candidate: Candidate) -> Finding:
+        end = time.monotonic() + 10
+        if os.fork() == 0:
+            os.setsid()
+            while time.monotonic() < end and not enough.exists():
+                if os.fork():
+                    os._exit(0)
+            os._exit(0)
+        signal.pause()
+        return Finding(Outcome.PASS, "")
+
+    (result,) = run_checks([check(forks_on_and_on, timeout_s=0.2)], candidate, LONG_S)
+    enough.touch()
+    assert (result.outcome, result.seconds < 5) == (Outcome.UNKNOWN, True)
 
 
 def start(writer: int, *, daemon: bool) -> None:
