@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Never
 
 from ..one_line import one_line
@@ -29,6 +30,7 @@ from .result import (
 )
 
 MAX_SAID_BYTES = 1024**2
+_BUSY = b"\0\n"  # ends an answer of a check whose threads go on, which waits for its own end
 _REAP_S = 0.5
 _REAP_POLL_S = 0.005
 _left: dict[str, int] = {}  # by check, the child of this process that could not be killed
@@ -150,10 +152,13 @@ def _answer(check: Check, candidate: Candidate, pipe: int, parent: int) -> Never
         said = _said(check, candidate)
         if os.getpid() != me:  # a copy that the check has made of itself answers nothing
             os._exit(0)
-        if has_children():
+        busy = len([*Path("/proc/self/task").iterdir()]) > 1
+        if not busy and has_children():
             end_descendants(me)
         with os.fdopen(pipe, "wb") as answer:
-            answer.write(said.encode() + b"\n")
+            answer.write(said.encode() + (_BUSY if busy else b"\n"))
+        while busy:
+            signal.pause()
     finally:
         os._exit(0)
 
@@ -198,7 +203,8 @@ def _end(child: _Child, hangs: bool = False) -> CheckResult:
     Only a check that had all its time can be said to hang.
     """
     child.ended = True
-    if not child.said.endswith(b"\n"):
+    if not child.said.endswith(b"\n") or child.said.endswith(_BUSY):
+        os.kill(child.pid, signal.SIGSTOP)  # so that it starts no more
         end_descendants(child.pid)
     with contextlib.suppress(ProcessLookupError):  # a check may have left its group
         os.killpg(child.pid, signal.SIGKILL)
@@ -234,7 +240,7 @@ def _result(check: Check, finding: Finding, seconds: float) -> CheckResult:
 def _parse(check: Check, said: bytearray, seconds: float) -> CheckResult:
     """The answer, which must be one that a report can hold; else the whole report is refused."""
     try:
-        finding = json.loads(said)
+        finding = json.loads(said.removesuffix(_BUSY))
         fault = finding["fault"] or check.fault
         whole = {**finding, "check": check.name, "seconds": seconds, "fault": fault}
         return result_from_json(whole)

@@ -7,7 +7,9 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -218,6 +220,27 @@ def test_what_a_check_has_started_ends_with_it(
     os.close(reader)
     assert len(pids) == 1
     assert ends(int(pids[0]))
+
+
+def test_what_a_thread_of_a_check_goes_on_starting_ends_with_it(candidate: Candidate) -> None:
+    reader, writer = os.pipe()
+
+    def goes_on(_candidate: Candidate) -> Finding:
+        def starts() -> None:
+            while True:
+                subprocess.Popen(["sleep", "60"], pass_fds=(writer,), start_new_session=True)
+                begun.set()
+
+        begun = threading.Event()
+        threading.Thread(target=starts, daemon=True).start()
+        begun.wait()
+        return Finding(Outcome.PASS, "")
+
+    assert one(candidate, goes_on).outcome is Outcome.PASS
+    os.close(writer)
+    assert select.select([reader], [], [], 10)[0], "some hold it open"
+    assert os.read(reader, 1) == b""
+    os.close(reader)
 
 
 def test_what_starts_others_faster_than_they_are_killed_holds_nobody(
