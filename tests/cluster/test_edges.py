@@ -50,7 +50,8 @@ def test_the_batch_host_is_lost_during_setup(site: Site, undisturbed: Undisturbe
     run = _in_setup(site, "lost")
     victim = site.user("squeue", "-h", "-j", run.job_id, "-o", "%B").strip()
     warden = run.root / "attempts" / f"{run.job_id}.0" / "warden.log"
-    run.wait(warden.exists)
+    # srun, on the host that dies, makes the file before a warden is there to say anything.
+    run.wait(lambda: warden.exists() and warden.read_text() != "")
     site.node("kill", victim)
     try:
         assert_survived(run, digest)

@@ -226,6 +226,7 @@ def main() -> int:
     of_setup = sys.argv[3:] == [OF_SETUP]
     warden = Warden(read_plan(Path(sys.argv[1])).config, sys.argv[2], owner, of_setup=of_setup)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    sys.stderr.write(f"{owner} watches over {warden.attempt}\n")
     while True:
         told = signal.sigtimedwait({signal.SIGTERM}, _LOOK_S)
         if told is not None and not warden.job_runs():
