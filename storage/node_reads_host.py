@@ -18,6 +18,7 @@ from typing import Final
 
 from .blocks import BLOCK_BYTES, DIGEST_BYTES
 from .node_reads_plan import Answers, Exchange, Task
+from .peer import peer
 from .staging_room import room_bytes
 
 GATHER_S: Final = 10.0  # ranks start together; whoever has not come by then is not waited for
@@ -44,11 +45,9 @@ def unpack_task(packet: bytes) -> Task:
     return Task("end")
 
 
-def is_ours(peer: socket.socket) -> bool:
-    """Whether the process at the other end is of this user (SO_PEERCRED of unix(7))."""
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return bool(uid == os.getuid())
+def is_ours(connection: socket.socket) -> bool:
+    """Whether the process at the other end is of this user."""
+    return peer(connection)[1] == os.getuid()
 
 
 class Host(threading.Thread):

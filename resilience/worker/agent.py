@@ -18,11 +18,12 @@ import secrets
 import selectors
 import signal
 import socket
-import struct
 import sys
 import time
 from pathlib import Path
 from typing import Final
+
+from relight.storage.peer import peer
 
 from ..environ import initial_environment
 from ..messages import PASSED_ON, Message, abstract, decode, encode, number, text
@@ -321,14 +322,6 @@ class Agent:
             self._program.give_up()
         if self._supervisor.silence_s() > SILENCE_LIMIT_S:
             self._running = False
-
-
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end of a Unix socket (SO_PEERCRED of unix(7))."""
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return int(pid), int(uid)
 
 
 def script_environment(without: object) -> dict[str, str]:
