@@ -18,6 +18,7 @@ from .durable import fsync_dir, make_dirs, publish
 from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
+from .garbage import no_search
 from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path
 from .leaf import Leaf
 from .lustre import stripe
@@ -54,6 +55,7 @@ def save_shard(
     return save_source(directory, source, started_s)
 
 
+@no_search()
 def source_of(
     step: int,
     incarnation: Incarnation,

@@ -14,6 +14,7 @@ from relight.counted import counted
 from . import content
 from .boxes import Box
 from .errors import PartsUnfit, WorldChanged
+from .garbage import no_search
 from .keys import Path as Key
 from .keys import array_paths, part_of_path, replaced
 from .leaf import Form
@@ -31,6 +32,7 @@ State = dict[str, object]
 Wanted = Mapping[str, object]
 
 
+@no_search()
 def load_shard(
     directory: Path,
     manifest: Manifest,
@@ -52,10 +54,11 @@ def load_shard(
         raise WorldChanged(manifest.world_size, f"rank {rank}")
     with Shards(directory, manifest, tier) as shards, understood(shards, rank):
         tree = shards.index(rank).tree
+        borrows = shards.index(rank).borrows
         own = ((rank, run) for run in shards.index(rank).runs())
-        shards.fetch([*own, *_borrowed(shards, rank)], neighbours, shown)
+        shards.fetch([*own, *(_borrowed(shards, rank) if borrows else ())], neighbours, shown)
         arrays = shards.all_arrays(rank)
-        if shards.index(rank).borrows:
+        if borrows:
             tree = _Collected(shards, rank, arrays).with_borrowed(tree)
         return cast(State, rebuild(tree, arrays))
 
@@ -87,6 +90,7 @@ def load_state(
     return load_cut(directory, manifest, rank, None if wanted is None else dict(_boxes(wanted)))
 
 
+@no_search()
 def load_cut(
     directory: Path,
     manifest: Manifest,

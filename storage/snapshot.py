@@ -20,6 +20,7 @@ import numpy as np
 
 from . import content
 from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
+from .garbage import no_search
 from .layout import Incarnation
 from .leaf import Form, Leaf
 from .notes import Notes
@@ -96,6 +97,7 @@ def take_rest(staging: Staging, order: Order, later: Iterable[int]) -> None:
     _copy(staging.memory(end), order.source, places, later)
 
 
+@no_search()
 def read(staging: Staging, snapshot: Snapshot) -> Order:
     """The order; its arrays are views of the staging area."""
     end = snapshot.at + snapshot.size_bytes
