@@ -89,10 +89,14 @@ class Agents:
     async def free_port(self) -> int | None:
         """A port that is free where rank 0 will be; None when its agent does not say."""
         self._rank0_port = None
-        self._channel.lines[0].send({"type": "need_port"})
-        if not await self._until(lambda: self._rank0_port is not None, CONNECT_LIMIT_S):
-            return None
+        agent = self.lines.get(0)  # lost, maybe, while something else was waited for
+        if agent is not None:
+            agent.send({"type": "need_port"})
+            await self._until(self._rank0_has_said, CONNECT_LIMIT_S)
         return self._rank0_port
+
+    def _rank0_has_said(self) -> bool:
+        return self._rank0_port is not None or 0 not in self.lines
 
     async def gpu_memory_held(self) -> Mapping[str, str]:
         """Wait for GPUs to give memory back that programs had which have ended.
@@ -133,6 +137,7 @@ class Agents:
         broken_s = BROKEN_LIMIT_S if self._step_runs else 0.0
         for line in self._channel.silent(SILENT_LIMIT_S, others_s, broken_s):
             self._channel.drop(line)
+            self._changed.set()  # nobody waits for its word any more
             if line.broken_at is not None:
                 yield line.task, "the connection to its agent broke, and it did not come back"
             else:

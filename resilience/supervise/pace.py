@@ -111,11 +111,12 @@ class Pace:
             self._longest = 0.0 if first else max(self._longest or 0.0, now - self._moved)
         self._common, self._moved = common, now
 
-    def pause_over(self, now: float) -> None:
-        """This process was stopped for a while: nobody could be heard."""
+    def pause_over(self, now: float, paused_s: float) -> None:
+        """This process was stopped for a while: nobody could be heard, nor get on."""
         self._moved = now
         for each in self._ranks.values():
             each.heard = now
+            each.section_until += paused_s
 
     @property
     def longest_step_s(self) -> float:

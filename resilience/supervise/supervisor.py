@@ -314,10 +314,10 @@ class Supervisor:
         while True:
             begun = time.monotonic()
             await asyncio.sleep(_TICK_S)
-            if time.monotonic() - begun > _PAUSED_S:
+            if (paused_s := time.monotonic() - begun) > _PAUSED_S:
                 # A suspended job, or a host that slept: the silence of others was our own.
                 self._ranks.forgive_silence()
-                self._pace.pause_over(time.monotonic())
+                self._pace.pause_over(time.monotonic(), paused_s)
                 continue
             silent = self._ranks.look_for_silence()
             if self._state.phase is not Phase.STARTING:  # then those of the step before go

@@ -13,6 +13,7 @@ from typing import Final
 
 LOOK_S: Final = 5.0
 _BUSY: Final = 0.01  # of one CPU, between two looks
+_PAUSED_S: Final = 4 * LOOK_S  # between two looks: the job was suspended, or the host slept
 _ANSWER_S: Final = 0.05  # for a size; the agent must not miss a beat for it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
@@ -37,6 +38,9 @@ class Activity:
         While the size of the log is not known no silence is counted.
         """
         now = time.monotonic()
+        if (paused_s := now - self._looked) > _PAUSED_S:
+            self._wrote, self._computed = self._wrote + paused_s, self._computed + paused_s
+            self._looked = now
         size_bytes = self._log.size_bytes()
         if size_bytes is None:
             self._wrote += now - self._looked

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,10 +17,11 @@ from health.gpus import GOOD, FakeDriver, FakeGpu
 
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import StartRanks
-from relight.resilience.decide.events import Event, GpuMemoryStayed, RanksStarted
+from relight.resilience.decide.events import Event, GpuMemoryStayed, RanksStarted, StartFailed
 from relight.resilience.health.gpu.given_back import still_held
 from relight.resilience.health.gpu.reading import DRIVERS, Reading
 from relight.resilience.messages import Message, decode, encode
+from relight.resilience.supervise import agents as agents_of_a_step
 from relight.resilience.supervise.cluster import Allocation, Cluster, Command
 from relight.resilience.supervise.partners import Partners
 from relight.resilience.supervise.ranks import Ranks
@@ -111,8 +113,8 @@ def test_where_no_driver_is_nobody_is_asked(tmp_path: Path) -> None:
     assert has_gpus(tmp_path)
 
 
-async def agent(port: int, token: str, task: int, held: str) -> None:
-    """Agents of two nodes, as far as a start needs them."""
+async def agent(port: int, token: str, task: int, held: str | None) -> None:
+    """Agents of two nodes, as far as a start needs them; one that holds None dies when asked."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     def say(**message: object) -> None:
@@ -125,6 +127,8 @@ async def agent(port: int, token: str, task: int, held: str) -> None:
         match order["type"]:
             case "need_port":
                 say(type="port", port=1)
+            case "gpus" if held is None:
+                break
             case "gpus":
                 say(type="gpus", held=held)
             case "quit":
@@ -132,8 +136,8 @@ async def agent(port: int, token: str, task: int, held: str) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("generation", [1, 2])
-def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generation: int) -> None:
+def start(run_config: RunConfig, generation: int, held: Sequence[str | None]) -> list[Event]:
+    """What a start on two nodes tells, whose agents say this of the memory of their GPUs."""
     told: list[Event] = []
 
     async def story() -> None:
@@ -164,22 +168,41 @@ def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generat
         order = StartRanks(
             generation=generation, nodes=nodes, delay_s=0.0, committed_step=-1, reason="x"
         )
-        start = asyncio.create_task(ranks.start(order, None, None))
+        starting = asyncio.create_task(ranks.start(order, None, None))
         while agents._step == 0:
             await asyncio.sleep(0)
-        held = ("", "", "GPU 0: full", "GPU 0: full")
         asked = [
             asyncio.create_task(agent(agents._port, token, task, what))
             for task, what in enumerate(held)
         ]
         async with asyncio.timeout(20):
-            await start
+            while not starting.done():
+                ranks.look_for_silence()
+                await asyncio.wait((starting,), timeout=0.01)
+            await starting
             assert agents._process is not None
             agents._process.terminate()
             await ranks.close()
             await asyncio.gather(*asked)
 
     asyncio.run(story())
+    return told
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generation: int) -> None:
+    told = start(run_config, generation, ("", "", "GPU 0: full", "GPU 0: full"))
     full = [GpuMemoryStayed(generation=generation, held={"n2": "GPU 0: full"})]
     assert told[:-1] == (full if generation > 1 else []), "at first the preflight has looked"
     assert isinstance(told[-1], RanksStarted)
+
+
+def test_the_agent_of_rank_0_is_lost_while_gpus_are_asked(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents_of_a_step, "BROKEN_LIMIT_S", 0.0)
+    begun = time.monotonic()
+    (failed,) = start(run_config, 2, (None, "", "", ""))
+    assert isinstance(failed, StartFailed)
+    assert failed.detail == "3 of 4 agents connected"
+    assert time.monotonic() - begun < agents_of_a_step.GPU_LIMIT_S, "nobody waits for its word"

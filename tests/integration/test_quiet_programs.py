@@ -64,7 +64,9 @@ def test_the_work_of_a_child_is_the_programs(
 
 
 def test_output_is_what_the_log_gains(
-    tmp_path: Path, start: Callable[[str], subprocess.Popen[bytes]]
+    tmp_path: Path,
+    start: Callable[[str], subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = tmp_path / "log"
     activity = Activity(start(SLEEP).pid, log)
@@ -73,6 +75,11 @@ def test_output_is_what_the_log_gains(
     silent_s = activity.look()["output_s"]
     assert isinstance(silent_s, float)
     assert silent_s >= 0.1
+    hour_s, clock = 3600.0, time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + hour_s)
+    after = activity.look()
+    assert after["output_s"] == pytest.approx(silent_s, abs=5.0), "a suspended job is not silent"
+    assert after["idle_s"] == pytest.approx(silent_s, abs=5.0)
     log.write_text("a line\n")
     assert activity.look()["output_s"] == 0.0
 

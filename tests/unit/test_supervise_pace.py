@@ -97,6 +97,15 @@ def test_a_section_has_its_own_limit_and_its_time_does_not_count() -> None:
     assert pace.hang(now + 105.0) is not None
 
 
+def test_a_section_does_not_grow_older_while_the_job_is_suspended() -> None:
+    pace, now = moving()
+    pace.on_word(0, {"type": "entered", "section": "eval", "limit_s": 100.0}, now)
+    pace.pause_over(now + 3600.0, 3590.0)
+    assert pace.hang(now + 3600.0) is None
+    assert pace.hang(now + 3689.0) is None
+    assert pace.hang(now + 3691.0) is not None
+
+
 def test_what_comes_after_the_last_step_has_the_limit_of_a_section() -> None:
     pace, now = moving(RestartConfig(hang_s=5.0))
     pace.on_word(0, {"type": "finished", "step": 10}, now)
