@@ -29,6 +29,7 @@ from checkpoint_measure import (
     run_raw,
     stored_bytes,
 )
+from checkpoint_peers import installed_peers
 from checkpoint_ranks import two_ranks
 from report import replace_part
 
@@ -93,7 +94,11 @@ def all_rounds(folder: Path, state: State, rounds: int, names: list[str]) -> Rou
         with TemporaryDirectory(dir=folder) as empty:
             for name, result in run_raw(Path(empty), raw):
                 found[name].append(result)
-        entrants = [one for one in contenders() if one.name in names or not names]
+        entrants = [
+            one
+            for one in (*contenders(), *installed_peers())
+            if (one.name in names or not names) and len(state) <= one.most_arrays
+        ]
         turn = number % len(entrants)
         for one in [*entrants[turn:], *entrants[:turn]]:
             with TemporaryDirectory(dir=folder) as empty:

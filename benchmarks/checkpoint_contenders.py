@@ -6,6 +6,7 @@ Every save is durable when it returns: data and the names of the files are fsync
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 from collections.abc import Callable
@@ -33,35 +34,26 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Saves into an empty folder; `restore` may look at the state for names, shapes and dtypes."""
+    """Saves into an empty folder; `restore` may look at the state for names, shapes and dtypes.
+
+    One that takes minutes for more than `most_arrays` is not asked to.
+    """
 
     name: str
     save: Callable[[Path, State], None]
     restore: Callable[[Path, State], State]
+    most_arrays: float = math.inf
 
 
 def contenders() -> list[Contender]:
-    """All whose packages are installed, relight first."""
-    found = [
+    """relight first, and those that come with torch and h5py."""
+    return [
         Contender("relight", _save_relight, _restore_relight),
         Contender("torch.save", _save_torch, _restore_torch),
         Contender("DCP, 1 thread", _dcp(1), _restore_dcp),
         Contender("DCP, 4 threads", _dcp(4), _restore_dcp),
         Contender("h5py", _save_h5py, _restore_h5py),
     ]
-    try:
-        from safetensors import torch as safetensors
-    except ImportError:
-        return found
-
-    def save(folder: Path, state: State) -> None:
-        safetensors.save_file(state, folder / "state.safetensors")
-        make_durable(folder)
-
-    def restore(folder: Path, _: State) -> State:
-        return {**safetensors.load_file(folder / "state.safetensors")}
-
-    return [*found, Contender("safetensors", save, restore)]
 
 
 class Raw:
