@@ -36,8 +36,7 @@ class Hang:
 class _Rank:
     step: int
     heard: float
-    section: str | None = None
-    section_until: float = 0.0
+    sections: dict[str, float] = field(default_factory=dict)  # until when; one may be in another
 
 
 @dataclass(slots=True)
@@ -51,6 +50,7 @@ class Pace:
     _at_step: Counter[int] = field(default_factory=Counter)  # ranks by their step
     _finished: set[int] = field(default_factory=set)
     _ended: set[int] = field(default_factory=set)
+    _known: set[int] = field(default_factory=set)  # have come to their steps, or ended
     _common: int = -1
     _moved: float = 0.0
     _longest: float | None = None
@@ -62,6 +62,7 @@ class Pace:
         self._at_step.clear()
         self._finished.clear()
         self._ended.clear()
+        self._known.clear()
         self._common, self._moved, self._longest = -1, now, None
 
     def on_word(self, rank: int, word: Message, now: float) -> None:
@@ -73,34 +74,40 @@ class Pace:
                 self._heard(rank, number(word, "step"), now)
             case "entered" if rank in self._ranks:
                 limit_s = word.get("limit_s")
-                self._ranks[rank].section = text(word, "section")
-                self._ranks[rank].section_until = now + (
-                    limit_s if isinstance(limit_s, float) else SECTION_LIMIT_S
-                )
+                limit_s = limit_s if isinstance(limit_s, float) else SECTION_LIMIT_S
+                self._ranks[rank].sections[text(word, "section")] = now + limit_s
             case "left" if rank in self._ranks:
-                self._ranks[rank].section = None
+                self._ranks[rank].sections.pop(text(word, "section"), None)
                 self._moved = now  # the time in the section does not count
             case "finished":
                 self._finished.add(rank)
                 self._moved = now
 
     def ended(self, rank: int, now: float) -> None:
-        """The program of a rank has ended: no section of it goes on."""
+        """The program of a rank has ended: nobody waits for its steps, no section goes on."""
+        if rank in self._ranks and rank not in self._ended:
+            self._ranks[rank].sections.clear()
+            self._leave(self._ranks[rank].step)
         self._ended.add(rank)
-        if rank in self._ranks:
-            self._ranks[rank].section = None
+        self._known.add(rank)
         self._moved = now
 
+    def _leave(self, step: int) -> None:
+        self._at_step[step] -= 1
+        if not self._at_step[step]:
+            del self._at_step[step]
+
     def _heard(self, rank: int, step: int, now: float) -> None:
+        if rank in self._ended:
+            return
         known = self._ranks.get(rank)
         if known is not None:
-            self._at_step[known.step] -= 1
-            if not self._at_step[known.step]:
-                del self._at_step[known.step]
+            self._leave(known.step)
         known = self._ranks.setdefault(rank, _Rank(step, now))
         known.step, known.heard = step, now
+        self._known.add(rank)
         self._at_step[step] += 1
-        if len(self._ranks) < self._world_size:
+        if len(self._known) < self._world_size:
             return
         common = min(self._at_step)
         if common <= self._common:
@@ -116,7 +123,7 @@ class Pace:
         self._moved = now
         for each in self._ranks.values():
             each.heard = now
-            each.section_until += paused_s
+            each.sections = {name: until + paused_s for name, until in each.sections.items()}
 
     @property
     def longest_step_s(self) -> float:
@@ -135,18 +142,20 @@ class Pace:
         """Who hangs; None while all is well, or while nothing is known of a rank."""
         if not self.config.watch_hangs or not self._joins:
             return None
-        if len(self._ranks) < self._world_size:
+        if len(self._known) < self._world_size:
             return self._late_start(now)
         overdue = [
-            (rank, each.section)
+            (rank, name)
             for rank, each in sorted(self._ranks.items())
-            if each.section is not None and now > each.section_until
+            for name, until in each.sections.items()
+            if now > until
         ]
         if overdue:
             return Hang(
-                tuple(rank for rank, _ in overdue), f"section {overdue[0][1]!r} takes too long"
+                tuple(dict.fromkeys(rank for rank, _ in overdue)),
+                f"section {overdue[0][1]!r} takes too long",
             )
-        if any(each.section is not None for each in self._ranks.values()):
+        if any(each.sections for each in self._ranks.values()):
             return None
         at_work = self._ranks.keys() - self._finished - self._ended
         working = {rank: self._ranks[rank] for rank in at_work}
@@ -170,7 +179,7 @@ class Pace:
         """Ranks that use the API must come to their steps, or others wait for them for ever."""
         if now - self._moved <= START_LIMIT_S:
             return None
-        absent = tuple(sorted(set(range(self._world_size)) - self._ranks.keys()))
+        absent = tuple(sorted(set(range(self._world_size)) - self._known))
         return Hang(absent, f"no step was begun in {now - self._moved:.0f} s")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relight.resilience.config import RestartConfig
 from relight.resilience.supervise.pace import FLOOR_S, SECTION_LIMIT_S, START_LIMIT_S, Pace
 
@@ -97,6 +99,17 @@ def test_a_section_has_its_own_limit_and_its_time_does_not_count() -> None:
     assert pace.hang(now + 105.0) is not None
 
 
+def test_a_section_goes_on_after_one_within_it() -> None:
+    pace, now = moving(RestartConfig(hang_s=5.0))
+    pace.on_word(0, {"type": "entered", "section": "eval", "limit_s": 100.0}, now)
+    pace.on_word(0, {"type": "entered", "section": "plots", "limit_s": 10.0}, now)
+    pace.on_word(0, {"type": "left", "section": "plots"}, now + 9.0)
+    assert pace.hang(now + 99.0) is None
+    overdue = pace.hang(now + 101.0)
+    assert overdue is not None
+    assert "eval" in overdue.detail
+
+
 def test_a_section_does_not_grow_older_while_the_job_is_suspended() -> None:
     pace, now = moving()
     pace.on_word(0, {"type": "entered", "section": "eval", "limit_s": 100.0}, now)
@@ -141,3 +154,18 @@ def test_a_rank_that_leaves_early_is_not_waited_for() -> None:
     hang = pace.hang(now + 6.0)
     assert hang is not None
     assert hang.ranks == (1,)
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_those_that_go_on_without_a_rank_that_has_ended_do_not_hang(joins: bool) -> None:
+    pace, now = Pace(AUTO), 0.0
+    pace.begin(now, 2)
+    for rank in (0, 1) if joins else (0,):
+        pace.on_word(rank, {"type": "joined"}, now)
+        pace.on_word(rank, {"type": "restored", "step": 0}, now)
+    pace.ended(1, now)
+    for step in range(1, 100):
+        now += FLOOR_S / 2
+        pace.on_word(0, {"type": "beat", "step": step}, now)
+        assert pace.hang(now) is None
+    assert pace.hang(now + START_LIMIT_S) is not None
