@@ -60,13 +60,13 @@ def commit_complete(directory: Path, epoch: int) -> list[Manifest]:
     """Commits what an earlier attempt saved completely but did not live to commit, oldest first.
 
     The first duty of whoever has claimed the directory. Where several incarnations saved a step,
-    the last one to have claimed it counts. Raises Fenced, OSError.
+    the last one to have claimed it counts. A step without a manifest that is older than a valid one
+    may be half deleted, or somebody may be about to delete the rest: it stays what it is.
+    Raises Fenced, OSError.
     """
     held = claims(directory)
     committed = []
-    for step in reversed(steps(directory)):
-        if examine(directory, step).manifest is not None:
-            continue
+    for step in reversed(_to_commit(directory)):
         writers = incarnations(directory, step)
         for incarnation in sorted(writers, key=lambda one: held.get(one, 0), reverse=True):
             receipts = read_receipts(directory, step, incarnation)
@@ -76,6 +76,17 @@ def commit_complete(directory: Path, epoch: int) -> list[Manifest]:
                 continue
             break
     return committed
+
+
+def _to_commit(directory: Path) -> list[int]:
+    """Steps without a manifest that can be read, newest first."""
+    found, seen_valid = [], False
+    for step in steps(directory):
+        one = examine(directory, step)
+        seen_valid |= one.condition == "valid"
+        if one.manifest is None and not (seen_valid and one.condition == "uncommitted"):
+            found.append(step)
+    return found
 
 
 def read_receipts(directory: Path, step: int, incarnation: Incarnation) -> tuple[Receipt, ...]:

@@ -17,6 +17,8 @@ from relight.storage.commit import claim_epoch, commit, commit_complete
 from relight.storage.errors import WorldChanged
 from relight.storage.layout import Incarnation, manifest_path, set_aside_dir, shard_path
 from relight.storage.manifest import Manifest
+from relight.storage.prune import prune
+from relight.storage.retention import Keep
 from relight.storage.verify import verify
 
 ONE = Incarnation("1.0", 0)
@@ -205,6 +207,14 @@ def test_a_damaged_manifest_is_replaced_when_all_receipts_are_there(directory: P
     assert restore(directory)[0] == 20
     (kept,) = set_aside_dir(directory).glob("*/MANIFEST.json")
     assert kept.read_bytes() == b"garbage"
+
+
+def test_a_checkpoint_that_is_being_deleted_is_not_committed_again(directory: Path) -> None:
+    manifest_path(directory, 10).unlink()  # as `prune` begins, in a thread of the run that ended
+    epoch = claim_epoch(directory, TWO)
+    assert commit_complete(directory, epoch) == []
+    assert prune(directory, Keep(last=3), epoch, TWO).leftovers
+    assert [one.step for one in candidates(directory)] == [20]
 
 
 def test_foreign_files_are_ignored(directory: Path) -> None:
