@@ -12,7 +12,6 @@ counted: an optimizer that makes its step before the copy is done waits for the 
 from __future__ import annotations
 
 import argparse
-import mmap
 import os
 import shutil
 import statistics
@@ -35,6 +34,7 @@ from relight.resilience.worker.saving import InBackground, Target
 from relight.resilience.worker.world import World
 from relight.storage.layout import Incarnation
 from relight.storage.notes import Notes
+from relight.storage.page_memory import in_huge_pages
 from relight.storage.receipt import Receipt
 
 State = dict[str, torch.Tensor]
@@ -200,8 +200,8 @@ def copy_state(state: State, copy: State) -> None:
 def write_raw(state: State, path: Path) -> None:
     """The same number of bytes, from memory that is aligned already."""
     size_bytes, block_bytes = sum(tensor.nbytes for tensor in state.values()), 8 * MIB
-    block = mmap.mmap(-1, block_bytes)
-    block.write(os.urandom(MIB) * 8)
+    block = in_huge_pages(block_bytes)
+    block[:] = os.urandom(MIB) * 8
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
     os.posix_fallocate(fd, 0, size_bytes)
     with ThreadPoolExecutor(4) as pool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.choose import newest_valid
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.layout import Incarnation
+from relight.storage.page_memory import in_huge_pages
 
 State = dict[str, torch.Tensor]
 _BLOCK_BYTES = 8 << 20
@@ -61,8 +61,7 @@ class Raw:
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = -(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES
-        self._source = memoryview(mmap.mmap(-1, self.size_bytes))
-        self._target = memoryview(mmap.mmap(-1, self.size_bytes))
+        self._source, self._target = (in_huge_pages(self.size_bytes) for _ in range(2))
         noise = os.urandom(_BLOCK_BYTES)
         for start in range(0, self.size_bytes, _BLOCK_BYTES):
             block = self._source[start : start + _BLOCK_BYTES]

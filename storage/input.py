@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -18,9 +17,8 @@ import xxhash
 from . import codec
 from .blocks import BLOCK_BYTES, PAGE_BYTES, ahead, digest, in_parallel
 from .chunks import Packed, Stored
+from .page_memory import PIECE_BYTES, Buffers, begins_at_page, copy, in_huge_pages
 from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
-
-_PIECE_BYTES = 4 << 20
 
 Block = tuple[Stored, memoryview]
 
@@ -33,6 +31,7 @@ class Input:
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._direct: int | None = None
         self._tried_direct = False
+        self._buffers = Buffers()
         self._lock = threading.Lock()
         self._readings: list[Generator[bytes, None, None]] = []
 
@@ -68,7 +67,7 @@ class Input:
 
     def digests(self, extents: Iterable[tuple[Stored, int]], way: Way) -> Iterator[bytes]:
         """The digests of blocks, each (place, size), whose bytes nobody wants to keep."""
-        scratch = cycle([memoryview(mmap.mmap(-1, BLOCK_BYTES)) for _ in range(ahead(way.threads))])
+        scratch = cycle([in_huge_pages(BLOCK_BYTES) for _ in range(ahead(way.threads))])
         return self.read(((place, next(scratch)[:size]) for place, size in extents), way)
 
     @cached_property
@@ -114,16 +113,22 @@ class Input:
         return digest(data)
 
     def _fill_run(self, direct: int | None, at: int, data: memoryview) -> bytes:
+        # A direct read wants whole pages: memory that does not lie so is filled through a buffer.
+        in_pages = not data or begins_at_page(data)
+        through = direct is not None and at % PAGE_BYTES == 0 and not in_pages
         state = xxhash.xxh3_128()
-        for start in range(0, len(data), _PIECE_BYTES):
-            piece = data[start : start + _PIECE_BYTES]
-            self._fill_piece(direct, at + start, piece)
-            state.update(piece)
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            read = self._buffers.own()[: len(piece)] if through else piece
+            self._fill_piece(direct, at + start, read)
+            state.update(read)
+            if through:
+                copy(read, piece)
         return state.digest()
 
     def _fill_piece(self, direct: int | None, at: int, rest: memoryview) -> None:
         whole = len(rest) & -PAGE_BYTES
-        if direct is not None and whole and at % PAGE_BYTES == 0 and _in_pages(rest):
+        if direct is not None and whole and at % PAGE_BYTES == 0 and begins_at_page(rest):
             got = _read_direct(direct, at, rest[:whole])
             at, rest = at + got, rest[got:]
         while rest:
@@ -131,10 +136,6 @@ class Input:
             if got == 0:
                 break
             at, rest = at + got, rest[got:]
-
-
-def _in_pages(data: memoryview) -> bool:
-    return ctypes.addressof(ctypes.c_char.from_buffer(data)) % PAGE_BYTES == 0
 
 
 def _open_direct(path: Path) -> int | None:

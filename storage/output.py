@@ -1,20 +1,18 @@
 """A file that takes blocks past the page cache where that is the faster way.
 
 A direct write spends a fraction of the processor time of a buffered one and runs at a steady pace;
-it wants memory, position and length in whole pages. What lies so in memory is written from there;
-all else passes through a page-aligned buffer, a piece at a time, which is small enough to stay in
-the processor's cache, where the digest is made. What is no whole page takes the buffered way, and
-no page is written both ways.
+it wants memory, position and length in whole pages. All passes through a buffer in a huge page, a
+piece at a time, which is small enough to stay in the processor's cache, where the digest is made:
+also what begins at a page in memory, as staged states do, whose pages are small ones. What is no
+whole page takes the buffered way, and no page is written both ways.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
 import os
 import secrets
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +21,8 @@ import numpy as np
 import xxhash
 
 from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
+from .page_memory import PIECE_BYTES, Buffers, in_huge_pages
 from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
-
-_PIECE_BYTES = 1 << 20
 
 
 class Run(NamedTuple):
@@ -49,7 +46,7 @@ class Output:
         self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._direct = _open_direct(path) if way.direct else None
         self._threads = way.threads
-        self._buffers = threading.local()
+        self._buffers = Buffers()
 
     def __enter__(self) -> Output:
         return self
@@ -90,8 +87,8 @@ class Output:
         run, start, stop = block
         state = xxhash.xxh3_128()
         while start < stop:
-            data = run.piece(start, min(start + _PIECE_BYTES, stop))
-            if self._direct is not None and not _in_pages(data):
+            data = run.piece(start, min(start + PIECE_BYTES, stop))
+            if self._direct is not None:
                 data = self._copy(data)
             state.update(data)
             self._write(run.at + start, data)
@@ -107,11 +104,9 @@ class Output:
             at, data = at + written, data[written:]
 
     def _copy(self, data: memoryview) -> memoryview:
-        """In this thread's own buffer; mmap gives whole pages."""
-        if not hasattr(self._buffers, "view"):
-            self._buffers.view = memoryview(mmap.mmap(-1, _PIECE_BYTES))
-        copy: memoryview = self._buffers.view[: len(data)]
-        copy[:] = data
+        """In this thread's own buffer. numpy lets other threads run meanwhile."""
+        copy = self._buffers.own()[: len(data)]
+        np.copyto(np.frombuffer(copy, np.uint8), np.frombuffer(data, np.uint8))
         return copy
 
 
@@ -120,15 +115,14 @@ def way_to_write(folder: Path, size_bytes: int) -> Way:
     if size_bytes < WORTH_A_TRIAL_BYTES:
         return USUAL
     path = folder / f".trial-{secrets.token_hex(8)}"
-    sample = memoryview(mmap.mmap(-1, BLOCK_BYTES))
+    sample = in_huge_pages(BLOCK_BYTES)
     sample[:] = secrets.token_bytes(len(sample))
 
     def attempt(number: int, way: Way) -> None:
         with Output(path, way) as output:
             start = number * TRIAL_BYTES
             output.reserve(start + TRIAL_BYTES)
-            # One byte off, as the state's arrays hardly ever begin at pages.
-            run = Run(start, TRIAL_BYTES, lambda start, stop: sample[1 : 1 + stop - start])
+            run = Run(start, TRIAL_BYTES, lambda start, stop: sample[: stop - start])
             output.write([run])
             os.fsync(output.fd)
 
@@ -145,10 +139,6 @@ def run_of(at: int, data: bytes | memoryview) -> Run:
     """A run of bytes that are all there."""
     view = memoryview(data)
     return Run(at, len(view), lambda start, stop: view[start:stop])
-
-
-def _in_pages(data: memoryview) -> bool:
-    return bool(np.frombuffer(data, np.uint8).ctypes.data % PAGE_BYTES == 0)
 
 
 def _open_direct(path: Path) -> int | None:
