@@ -117,7 +117,8 @@ def _fill(file: BinaryIO, connection: socket.socket, size_bytes: int) -> None:
 class _Depot:
     """One thread for each connection, and bounds on their number.
 
-    The places for copies are for those that have proven the key: nobody else can hold one.
+    The places for copies are for those that have proven the key: nobody else can hold one. Of too
+    many others the one that has waited longest goes.
     """
 
     def __init__(self, agent: socket.socket, key: bytes, tier: Path, share_bytes: int) -> None:
@@ -125,7 +126,8 @@ class _Depot:
         self._key = key
         self._tier = tier
         self._share_bytes = share_bytes
-        self._strangers = threading.BoundedSemaphore(_STRANGERS)
+        self._strangers: dict[socket.socket, None] = {}  # in the order in which they came
+        self._meeting = threading.Lock()
         self._places = threading.BoundedSemaphore(_AT_ONCE)
         self._has_met_a_stranger = False
         self._telling = threading.Lock()
@@ -133,9 +135,18 @@ class _Depot:
     def serve(self, server: socket.socket) -> None:
         self._tell({"type": "depot", "port": server.getsockname()[1]})
         while True:
-            self._strangers.acquire()
             connection, _ = server.accept()
+            self._meet(connection)
             threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
+
+    def _meet(self, connection: socket.socket) -> None:
+        with self._meeting:
+            self._strangers[connection] = None
+            if len(self._strangers) > _STRANGERS:
+                longest = next(iter(self._strangers))
+                del self._strangers[longest]
+                with suppress(OSError):  # its own thread ends it, once nothing comes any more
+                    longest.shutdown(socket.SHUT_RDWR)
 
     def _attend(self, connection: socket.socket) -> None:
         with connection:
@@ -150,12 +161,14 @@ class _Depot:
         try:
             return PartnerLine(connection, self._key, caller=False, within_s=_PROOF_S)
         except (OSError, PartnerUnknown) as error:
-            if not self._has_met_a_stranger:  # others could fill the log
+            with self._meeting:
+                told, self._has_met_a_stranger = self._has_met_a_stranger, True
+            if not told:  # others could fill the log
                 sys.stderr.write(f"relight: somebody else calls the port for copies: {error}\n")
-            self._has_met_a_stranger = True
             return None
         finally:
-            self._strangers.release()
+            with self._meeting:
+                self._strangers.pop(connection, None)
 
     def _take(self, line: PartnerLine) -> None:
         try:

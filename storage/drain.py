@@ -50,7 +50,7 @@ def drain(
     step, writer, rank = receipt.step, receipt.incarnation, receipt.rank
     shard = shard_path(directory, step, writer, rank)
     try:
-        copied = _copied(tier, receipt, shard, compress=compress, reuse=reuse)
+        copied = _copied(tier, directory, receipt, compress=compress, reuse=reuse)
         fsync_dir(shard.parent)
         seconds = receipt.seconds + time.monotonic() - started_s
         durable = replace(copied, seconds=seconds)
@@ -69,26 +69,53 @@ def drain(
     return durable
 
 
-def _copied(tier: Path, receipt: Receipt, shard: Path, *, compress: bool, reuse: int) -> Receipt:
+def _copied(
+    tier: Path, directory: Path, receipt: Receipt, *, compress: bool, reuse: int
+) -> Receipt:
     """The receipt of what has the name of the shard now: ours, or what was there before."""
-    source = shard_path(tier, receipt.step, receipt.incarnation, receipt.rank)
+    source, shard = (
+        shard_path(place, receipt.step, receipt.incarnation, receipt.rank)
+        for place in (tier, directory)
+    )
     copy = shard.with_name(f".{shard.name}.{secrets.token_hex(8)}")
     try:
-        make_dirs(copy.parent)
-        stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
-        made = _copy(source, receipt, copy, compress=compress, reuse=reuse)
-        require_whole(copy, made, shared=False)
-        shard.hardlink_to(copy)
-    except (OSError, CheckpointDamaged, CodecMissing):
-        if not shard.exists():
-            raise
-        from .made_before import receipt_of  # as for `condensed`
-
-        return receipt_of(shard, source, receipt)
+        try:
+            make_dirs(copy.parent)
+            stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
+            made = _copy(source, receipt, copy, compress=compress, reuse=reuse)
+            require_whole(copy, made, shared=False)
+        except (OSError, CheckpointDamaged, CodecMissing):
+            if not shard.exists():
+                raise
+            return _made_before(shard, source, receipt)
+        return _named(copy, made, directory, source, receipt)
     finally:
         with suppress(OSError):  # what stays is harmless
             copy.unlink(missing_ok=True)
+
+
+def _named(copy: Path, made: Receipt, directory: Path, source: Path, receipt: Receipt) -> Receipt:
+    """Gives the copy its name, unless a whole shard has that, or one with a receipt."""
+    place = directory, receipt.step, receipt.incarnation, receipt.rank
+    shard = shard_path(*place)
+    try:
+        shard.hardlink_to(copy)
+    except OSError:  # the name is taken; or who has it now has cleared our copy away
+        if not shard.exists():
+            raise
+        try:
+            return _made_before(shard, source, receipt)
+        except CheckpointDamaged:
+            if read_receipt(receipt_path(*place)) is not None:
+                raise
+            copy.replace(shard)  # what a save that failed has left
     return made
+
+
+def _made_before(shard: Path, source: Path, receipt: Receipt) -> Receipt:
+    from .made_before import receipt_of  # as for `condensed`
+
+    return receipt_of(shard, source, receipt)
 
 
 def _copy(source: Path, receipt: Receipt, target: Path, *, compress: bool, reuse: int) -> Receipt:

@@ -72,18 +72,21 @@ def fill(
     """
     size_bytes = sum(len(places[0].data) for places in wanted.values())
     offered = wanted if size_bytes >= WORTH_SHARING_BYTES else {}
-    line = _meet(neighbours)
-    if line is None:
-        return frozenset()
-    with line:
-        try:
-            return _Share(line, offered, advance).taken()
-        except OSError:  # the host is gone, or silent, before the first task
+    try:
+        line = _meet(neighbours)
+        if line is None:
             return frozenset()
+        with line:
+            return _Share(line, offered, advance).taken()
+    except OSError:  # no file can be opened, or the host is gone or silent before the first task
+        return frozenset()
 
 
 def _meet(neighbours: Neighbours) -> socket.socket | None:
-    """A connection to the host of this node, which is in this process when no other has one."""
+    """A connection to the host of this node, which is in this process when no other has one.
+
+    Raises OSError where a process may open no more files.
+    """
     name = sha256(neighbours.name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     address = f"\0relight-reads-{name}"
     give_up_at_s = time.monotonic() + GATHER_S

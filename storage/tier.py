@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .layout import Incarnation, step_dir, step_of
-from .manifest import Manifest
-from .receipt import Receipt
+
+if TYPE_CHECKING:  # agents use this too, which know neither
+    from .manifest import Manifest
+    from .receipt import Receipt
 
 _KEPT: Final = 2  # the newest that is committed, and the one that is being drained
 
@@ -50,6 +52,18 @@ def drop_older(folder: Path, receipt: Receipt) -> None:
     steps = sorted({step for step, _ in done if step <= receipt.step}, reverse=True)
     for step, path in done:
         if step in steps[_KEPT:]:
+            remove(path)
+
+
+def drop_overtaken(folder: Path, step: int) -> None:
+    """Removes what ranks have left that save here no more: a checkpoint of this step is there.
+
+    They have moved to another node, or found no room.
+    """
+    shards = [(step_of(path.parts[-3]) or 0, path) for path, _ in _shards(folder)]
+    used = {path.name for one, path in shards if one >= step}
+    for one, path in shards:
+        if one < step and path.name not in used:
             remove(path)
 
 

@@ -170,7 +170,7 @@ class Partners:
             self._on_took(line.task, shard)
         elif shard in self._bringing:
             self._not_brought(shard, text(message, "reason"))
-        else:
+        elif Incarnation.parse(shard.writer).generation == self._generation:
             self._not_copied(shard.rank, text(message, "reason"))
         self._changed.set()
 

@@ -11,9 +11,10 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from relight.storage.tier import drop_overtaken
 from relight.storage.tier_folder import hold, remove, sweep
 
 from ..messages import Message, number, text
@@ -51,8 +52,7 @@ class Drains:
         # A tier that does not work is found, and told, by the rank that saves.
         with contextlib.suppress(OSError):
             self._held = hold(folder)
-        # The agent must not fall silent while gigabytes go.
-        threading.Thread(target=sweep, args=(folder.parents[1],), daemon=True).start()
+        _in_background(sweep, folder.parents[1])
 
     def add(self, generation: int, saved: Message) -> None:
         """Let what a program of this generation has saved be copied."""
@@ -78,6 +78,8 @@ class Drains:
         if self._errand is not None and number(self._under_way[1], "step") < step:
             self._errand.kill()
             self._dropped = True
+        if self._folder is not None:
+            _in_background(drop_overtaken, self._folder, step)
 
     def end(self, *, keep: bool) -> None:
         """Nothing is copied any more; unless it is to be kept, the folder goes."""
@@ -122,3 +124,13 @@ class Drains:
         reason = f"step {step} is not copied from the tier of its node: {reason}"
         failed = {"type": "save_failed", "step": step, "reason": reason, "errno": number_}
         return generation, failed
+
+
+def _in_background(clear: Callable[..., None], *arguments: object) -> None:
+    """The agent must not fall silent while gigabytes go."""
+
+    def act() -> None:
+        with contextlib.suppress(OSError):  # what stays takes room; the rank tells when it lacks
+            clear(*arguments)
+
+    threading.Thread(target=act, name="relight-tier", daemon=True).start()

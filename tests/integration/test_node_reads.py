@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -167,6 +168,17 @@ def test_who_has_no_neighbours_after_all_reads_alone(
     monkeypatch.setattr(node_reads, "PATIENCE_S", 0.2)
     monkeypatch.setattr(node_reads_host.Host, "_begin", lambda _: None)
     assert together(tmp_path, manifest, "silent host") == marked_back()
+
+
+def test_who_may_open_no_more_files_reads_alone(tmp_path: Path) -> None:
+    """And does not wait for the others first."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        filled = node_reads.fill(Neighbours(f"{tmp_path} few", 2), {}, lambda _: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
+    assert filled == frozenset()
 
 
 def test_without_memory_to_share_each_reads_alone(

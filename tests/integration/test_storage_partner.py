@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -172,7 +173,7 @@ def test_strangers_hold_no_place_of_a_depot(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relight.storage.depot._STRANGERS", 4)
-    monkeypatch.setattr("relight.storage.depot._PROOF_S", 0.2)
+    monkeypatch.setattr("relight.storage.depot._PROOF_S", 30)
     nodes.save(1)
     agent, its = socket.socketpair()
     depot = _Depot(its, KEY, nodes.partner, SHARE_BYTES)
@@ -183,12 +184,14 @@ def test_strangers_hold_no_place_of_a_depot(
 
     with agent, its, listening_socket() as server:
         address = "127.0.0.1", server.getsockname()[1]
+        begun_s = time.monotonic()
         strangers = [socket.create_connection(address) for _ in range(10)]
         for stranger in strangers:
             stranger.sendall(b"x")
         serving = threading.Thread(target=serve)
         serving.start()
         send(nodes.own, 1, ONE, 0, address, KEY)
+        assert time.monotonic() - begun_s < 20, "nobody has waited for them"
         server.shutdown(socket.SHUT_RDWR)
         serving.join()
         for stranger in strangers:

@@ -14,6 +14,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
+from relight.resilience.worker.drains import Drains
 from relight.resilience.worker.environment import TierPlace
 from relight.resilience.worker.line import Line
 from relight.resilience.worker.node_tier import NodeTier
@@ -21,7 +22,7 @@ from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.commit import claim_epoch, commit, commit_complete
 from relight.storage.drain import drain
 from relight.storage.errors import CheckpointDamaged
-from relight.storage.layout import Incarnation, incarnation_dir, shard_path
+from relight.storage.layout import Incarnation, incarnation_dir, receipt_path, shard_path
 from relight.storage.manifest import Manifest
 from relight.storage.receipt import Receipt
 from relight.storage.tier import drop_foreign, drop_older, room_bytes
@@ -113,6 +114,27 @@ def test_a_drain_that_is_killed_has_saved_nothing(
     assert commit_complete(node.directory, node.epoch) == []
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_a_save_that_failed_has_left_gives_way_but_nothing_with_a_receipt(
+    node: Node, compress: bool
+) -> None:
+    torn = shard_path(node.directory, 1, ONE, 0)
+    for _ in range(2):
+        receipt = node.save(1)
+        torn.parent.mkdir(parents=True, exist_ok=True)
+        torn.write_bytes(shard_path(node.tier, 1, ONE, 0).read_bytes()[:-1000] + bytes(1000))
+        copied = drain(node.tier, node.directory, receipt, compress=compress)
+        receipt_path(node.directory, 1, ONE, 0).unlink()
+    manifest = commit(node.directory, 1, ONE, node.epoch, [copied], {})
+    loaded = load_shard(node.directory, manifest, 0)["w"]
+    assert np.array_equal(np.asarray(loaded), VALUES + 1)
+    receipt_path(node.directory, 1, ONE, 0).write_text(copied.to_json())
+    torn.write_bytes(damaged := bytes(torn.stat().st_size))
+    with pytest.raises(CheckpointDamaged):
+        drain(node.tier, node.directory, receipt, compress=compress)
+    assert torn.read_bytes() == damaged
+
+
 def test_a_copy_is_read_where_it_is_whole_and_nothing_else(node: Node) -> None:
     manifest = node.commit(1)
     far = shard_path(node.directory, 1, ONE, 0)
@@ -138,6 +160,24 @@ def test_what_no_checkpoint_lists_goes_but_not_what_is_being_written(node: Node)
     assert node.steps() == ["1", "6"]
     drop_foreign(node.tier, None, other)
     assert node.steps() == ["6"]
+
+
+def test_what_a_rank_has_left_goes_once_a_later_checkpoint_is_there(node: Node) -> None:
+    """Rank 1 was on this node, or was copied to it as to a partner."""
+    node.commit(1)
+    save_shard(node.tier, 1, ONE, 1, 2, {"w": VALUES})
+    shard_path(node.tier, 1, ONE, 1).with_name("shard-00002.h5.0123").touch()
+    agents = Drains(set())
+    agents.lodge(node.tier)
+    agents.overtaken(1)
+    node.commit(2)
+    agents.overtaken(2)
+    for thread in [one for one in threading.enumerate() if one.name == "relight-tier"]:
+        thread.join()
+    shards = [path.relative_to(node.tier) for path in node.tier.rglob("shard-*")]
+    assert [str(path) for path in sorted(shards)] == [
+        f"00000000000{step}/1.0.g0/shard-00000.h5" for step in (1, 2)
+    ]
 
 
 def test_the_room_of_a_rank_is_its_share_of_what_is_there(node: Node) -> None:

@@ -216,14 +216,19 @@ class Run:
         raise AssertionError(f"rank {rank} does not run\n{self.story()}")
 
     def processes(self, *words: bytes) -> list[int]:
-        """Those of this run that have all these words in their command line."""
+        """Those of this run that have all these words in their command line.
+
+        A child that has not become another program yet has the words of its parent.
+        """
         wanted = {*words, str(self.root / "checkpoints").encode()}
-        found = []
+        parents = {}
         for entry in Path("/proc").iterdir():
             with suppress(OSError):  # it ended while we looked
                 command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                found += [int(entry.name)] if wanted <= set(command.split(b"\0")) else []
-        return found
+                if wanted <= set(command.split(b"\0")):
+                    of_status = (entry / "stat").read_text().rpartition(") ")[2].split()
+                    parents[int(entry.name)] = int(of_status[1])
+        return [pid for pid, parent in parents.items() if parent not in parents]
 
     def kill_supervisor(self) -> None:
         """SIGKILL to the supervisor itself, not to its parent."""

@@ -223,8 +223,9 @@ def test_older_shards_are_forgotten_and_trouble_is_told_once() -> None:
         await attempt.start("n1", "n3")  # nothing to bring, so nothing is waited for
 
     asyncio.run(scene())
-    for step in (30, 40):
-        attempt.say(1, "not_sent", step=step, writer="1.0.g1", rank=1, reason="it is full")
+    for step, writer in ((25, "1.0.g0"), (30, "1.0.g1"), (40, "1.0.g1")):
+        attempt.say(1, "not_sent", step=step, writer=writer, rank=1, reason="it is full")
+        assert len(attempt.events) == (step > 25), "of ranks that are over nobody waits for one"
     attempt.say(2, "took", step=50, writer="1.0.g1", rank=1)
     attempt.say(2, "depot", port=None, reason="it has ended")
     told = [
