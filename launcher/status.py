@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import Final
 
 from relight.resilience.supervise.standing import Verdict
+from relight.resilience.supervise.transfers import Transfer
 
 from .json_values import number, real, text, texts
+from .transfers import transfer_of
 
 _SILENT_S: Final = 15
 
@@ -58,6 +60,7 @@ class Status:
     last_checkpoint: int | None
     health: tuple[str, ...]
     steps_per_s: float | None
+    transfer: Transfer | None  # the save or restore that goes on
     time_left_s: int | None  # until the time limit of this attempt
     waits_for: str | None
     silent_s: int | None  # since the supervisor wrote last, where that is long ago
@@ -110,6 +113,7 @@ def status(facts: RunFacts) -> Status:
         last_checkpoint=number(progress.get("last_checkpoint")),
         health=texts(progress.get("health")),
         steps_per_s=real(running.get("steps_per_s")),
+        transfer=transfer_of(running, since=facts.now - _SILENT_S),
         time_left_s=_seconds(running.get("end_time"), facts.now),
         waits_for=facts.waits_for,
         silent_s=_silent_s(facts, running),

@@ -7,9 +7,11 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -19,6 +21,7 @@ from relight.resilience.supervise.journal import Record, journals, read_journals
 from relight.resilience.supervise.standing import Verdict, write_whole
 
 from .story import brief
+from .transfers import TransferLines, json_lines, over_bar, plain_lines, transfer_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -139,6 +142,7 @@ class LineWatcher:
     line_of: Callable[[Record], str | None]
     write: Callable[[str], object]
     say_line: Callable[[str], str | None]
+    transfers: TransferLines
 
     def __enter__(self) -> LineWatcher:
         return self
@@ -154,6 +158,7 @@ class LineWatcher:
     def look(self) -> None:
         for record in self.tail.new_records():
             self._put(self.line_of(record))
+        self._put(self.transfers.look())
 
     def say(self, text: str) -> None:
         self._put(self.say_line(text))
@@ -171,6 +176,7 @@ class TerminalWatcher:
 
         self._folder = folder
         self._tail = JournalTail(folder)
+        self._begun = time.time()
         self._console = Console(file=lasting(sys.stderr), highlight=False)
         self._status: Status = self._console.status("starting")
 
@@ -192,8 +198,13 @@ class TerminalWatcher:
             if (text := timed_sentence(record)) is not None:
                 self._console.print(text, markup=False)
         progress = read_progress(self._folder)
-        if progress is not None:
+        if progress is None:
+            return
+        transfer = transfer_of(progress, since=self._begun)
+        if transfer is None:
             self._status.update(standing(progress))
+        else:
+            self._status.update(over_bar(standing(progress), transfer))
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)
@@ -232,11 +243,14 @@ def json_line(record: Record) -> str:
 
 def watcher(folder: RunFolder, *, as_json: bool) -> Watcher:
     """The watcher that fits: JSON lines when asked for, a terminal's own, or plain lines."""
+    tail, live = JournalTail(folder), partial(read_progress, folder)
     if as_json:
-        return LineWatcher(JournalTail(folder), json_line, flushed(sys.stdout), lambda _: None)
+        return LineWatcher(tail, json_line, flushed(sys.stdout), lambda _: None, json_lines(live))
     if sys.stderr.isatty():
         return TerminalWatcher(folder)
-    return LineWatcher(JournalTail(folder), timed_sentence, flushed(sys.stderr), lambda text: text)
+    return LineWatcher(
+        tail, timed_sentence, flushed(sys.stderr), lambda text: text, plain_lines(live)
+    )
 
 
 def flushed(stream: TextIO) -> Callable[[str], object]:

@@ -56,6 +56,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
                    program exits
     ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:
                    without what was waiting for others
+    ``moving``     what, step, done_bytes, total_bytes, seconds: how far a save or a restore is, and
+                   since when it goes on; nothing is said of those that take less than a second
     ``held``       ask, step: the answer to ``hold``
     ``entered``    section, limit_s or null: no steps for a while
     ``left``       section

@@ -23,6 +23,7 @@ from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shar
 from .leaf import Leaf
 from .lustre import stripe
 from .notes import Notes
+from .progress import Progress, unseen
 from .receipt import Receipt
 from .restore import load_shard as load_shard
 from .restore import load_state as load_state
@@ -95,12 +96,14 @@ def _await_gpus(leaves: Sequence[Leaf]) -> None:
         torch.cuda.synchronize(device)
 
 
-def save_source(directory: Path, source: Source, started_s: float) -> Receipt:
+def save_source(
+    directory: Path, source: Source, started_s: float, shown: Progress = unseen
+) -> Receipt:
     """The part of `save_shard` that follows the encoding. Raises SaveFailed."""
     path = shard_path(directory, source.step, source.incarnation, source.rank)
     try:
         make_dirs(incarnation_dir(directory, source.step, source.incarnation))
-        return _given(directory, source) or _save(directory, path, source, started_s)
+        return _given(directory, source) or _save(directory, path, source, started_s, shown)
     except OSError as error:
         raise SaveFailed(str(path), error) from error
 
@@ -126,7 +129,9 @@ def _known_receipts(directory: Path, source: Source) -> Iterator[Receipt]:
         yield manifest.receipts[source.rank]
 
 
-def _save(directory: Path, path: Path, source: Source, started_s: float) -> Receipt:
+def _save(
+    directory: Path, path: Path, source: Source, started_s: float, shown: Progress
+) -> Receipt:
     receipt_file = receipt_path(directory, source.step, source.incarnation, source.rank)
     receipt_file.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
@@ -134,7 +139,7 @@ def _save(directory: Path, path: Path, source: Source, started_s: float) -> Rece
     there = unchanged(path.parent, source)
     bases = {one.kept.base for one in there.values()}
     try:
-        written = write_shard(path, source, there)
+        written = write_shard(path, source, there, shown)
         fsync_dir(path.parent)
     except BaseException:
         for file in (path, *map(path.with_name, bases)):

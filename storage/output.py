@@ -14,6 +14,7 @@ import errno
 import os
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ import xxhash
 
 from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
 from .page_memory import PIECE_BYTES, Buffers, in_huge_pages
+from .progress import Advance, ignored
 from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
 
 
@@ -56,8 +58,10 @@ class Output:
         if self._direct is not None:
             os.close(self._direct)
 
-    def write(self, runs: Iterable[Run]) -> list[bytes]:
+    def write(self, runs: Iterable[Run], advance: Advance = ignored) -> list[bytes]:
         """Writes runs and returns the digests of their blocks, in order. Raises OSError.
+
+        Tells of the bytes that are written, from any thread.
 
         Runs are taken from the iterable as the disk gets on with them, so what is made on the way
         is never in memory all at once.
@@ -67,7 +71,7 @@ class Output:
             for run in runs
             for start in range(0, run.size_bytes, BLOCK_BYTES)
         )
-        return list(in_parallel(self._put, blocks, self._threads))
+        return list(in_parallel(partial(self._put, advance), blocks, self._threads))
 
     def reserve(self, size_bytes: int) -> None:
         """Asks for the space now, so that a full disk shows before the first byte.
@@ -83,7 +87,7 @@ class Output:
         if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
             raise OSError(code, os.strerror(code))
 
-    def _put(self, block: _Block) -> bytes:
+    def _put(self, advance: Advance, block: _Block) -> bytes:
         run, start, stop = block
         state = xxhash.xxh3_128()
         while start < stop:
@@ -93,6 +97,7 @@ class Output:
             state.update(data)
             self._write(run.at + start, data)
             start += len(data)
+            advance(len(data))
         return state.digest()
 
     def _write(self, at: int, data: memoryview) -> None:

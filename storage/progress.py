@@ -10,16 +10,20 @@ Advance = Callable[[int], None]
 Progress = Callable[[int], AbstractContextManager[Advance]]  # of so many bytes in all
 
 
+def ignored(size_bytes: int) -> None:
+    """Nobody counts."""
+
+
 def unseen(total_bytes: int) -> AbstractContextManager[Advance]:
     """Nobody is looking."""
-    return nullcontext(lambda _: None)
+    return nullcontext(ignored)
 
 
 @contextmanager
 def progress(what: str, total_bytes: int) -> Iterator[Advance]:
     """Gives the function to call with bytes that are done. Nothing is shown in a log or a pipe."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield ignored
         return
     from rich.console import Console
     from rich.progress import (

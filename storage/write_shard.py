@@ -18,6 +18,7 @@ from .layout import Incarnation
 from .leaf import Form, Leaf
 from .notes import Notes
 from .output import Output, Run, run_of, way_to_write
+from .progress import Advance, Progress, ignored, unseen
 from .sealed import Json
 from .way import Way
 
@@ -81,7 +82,9 @@ class Written:
     digests: Extent
 
 
-def write_shard(path: Path, source: Source, unchanged: Mapping[int, Unchanged]) -> Written:
+def write_shard(
+    path: Path, source: Source, unchanged: Mapping[int, Unchanged], shown: Progress = unseen
+) -> Written:
     """Makes `path`, which must not exist, and fsyncs it. Raises OSError; a torn file may stay.
 
     `unchanged` are arrays that need not be written, by their place among the large ones.
@@ -108,9 +111,16 @@ def write_shard(path: Path, source: Source, unchanged: Mapping[int, Unchanged]) 
         _run(extent, forms, leaf) for extent, leaf in zip(container.arrays, written, strict=True)
     )
     runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
-    return complete(
-        path, way, container, index, runs, lambda found: _all_digests(sizes, unchanged, found)
-    )
+    with shown(new_bytes) as advance:
+        return complete(
+            path,
+            way,
+            container,
+            index,
+            runs,
+            lambda found: _all_digests(sizes, unchanged, found),
+            advance,
+        )
 
 
 def complete(
@@ -120,6 +130,7 @@ def complete(
     index: bytes,
     runs: Iterable[Run],
     all_digests: Callable[[Sequence[bytes]], Iterable[bytes]],
+    advance: Advance = ignored,
 ) -> Written:
     """Writes what a new file has room for, and fsyncs it. Raises OSError.
 
@@ -131,7 +142,7 @@ def complete(
         structure = blocks.digest_outside(
             output.fd, [(extent.at, extent.size_bytes) for extent in container.extents]
         )
-        digests = b"".join([*all_digests(output.write(runs)), structure])
+        digests = b"".join([*all_digests(output.write(runs, advance)), structure])
         output.write([run_of(container.digests.at, digests), run_of(container.index.at, index)])
         os.fsync(output.fd)
     return Written(

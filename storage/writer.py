@@ -6,7 +6,8 @@ Signals that mean "stop" are for the program: they are blocked here from before 
 
 Arguments: file descriptors of staging area and channel, and the program's process id. On the
 channel, JSON lines: the directory, and where a snapshot lies; in return the receipt, or why there
-is none.
+is none. Before that, now and then, how many bytes were written since the last such line; their
+total comes first.
 """
 
 from __future__ import annotations
@@ -15,13 +16,23 @@ import json
 import os
 import socket
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from .checkpointer import SaveFailed, save_source
 from .child import end_with_parent
+from .progress import Advance
 from .sealed import Json
 from .snapshot import Snapshot, read
 from .staging import Staging
+
+_TELL_S: Final = 1.0
+Say = Callable[[dict[str, Json]], None]
 
 
 def main() -> None:
@@ -31,19 +42,42 @@ def main() -> None:
         return
     staging = Staging(staging_fd)
     with socket.socket(fileno=channel_fd) as channel, channel.makefile("rwb") as lines:
-        for line in lines:
-            lines.write(json.dumps(_answer(staging, line)).encode() + b"\n")
+
+        def say(word: dict[str, Json]) -> None:
+            lines.write(json.dumps(word).encode() + b"\n")
             lines.flush()
 
+        for line in lines:
+            say(_answer(staging, line, say))
 
-def _answer(staging: Staging, line: bytes) -> dict[str, Json]:
+
+def _answer(staging: Staging, line: bytes, say: Say) -> dict[str, Json]:
     directory, *place = json.loads(line)
     order = read(staging, Snapshot(*place))
     try:
-        receipt = save_source(Path(directory), order.source, order.started_s)
+        receipt = save_source(Path(directory), order.source, order.started_s, partial(_told, say))
     except SaveFailed as error:
         return {"path": error.path, "errno": error.errno, "reason": str(error.__cause__)}
     return {"receipt": receipt.to_json()}
+
+
+@contextmanager
+def _told(say: Say, total_bytes: int) -> Iterator[Advance]:
+    """Any thread may count; what is said is said by one at a time."""
+    lock = threading.Lock()
+    done = told = 0
+    told_s = time.monotonic()
+
+    def advance(size_bytes: int) -> None:
+        nonlocal done, told, told_s
+        with lock:
+            done += size_bytes
+            if done == total_bytes or time.monotonic() - told_s >= _TELL_S:
+                say({"wrote": done - told})
+                told, told_s = done, time.monotonic()
+
+    say({"total": total_bytes})
+    yield advance
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .errors import SaveFailed
+from .progress import Advance, Progress, ignored, unseen
 from .receipt import Receipt
 from .snapshot import Snapshot
 
@@ -39,23 +40,36 @@ class Writer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def write(self, snapshot: Snapshot, directory: Path) -> Receipt:
+    def write(self, snapshot: Snapshot, directory: Path, shown: Progress = unseen) -> Receipt:
         """Makes the shard of a snapshot durable in a directory. Raises SaveFailed."""
         try:
             order = [str(directory), snapshot.at, snapshot.size_bytes]
             self._lines.write(json.dumps(order).encode() + b"\n")
             self._lines.flush()
-            line = self._lines.readline()
+            answer = self._answer(shown)
         except OSError:
-            line = b""
-        if not line:
+            answer = None
+        if answer is None:
             lost = OSError(f"its writer process ended with {self._process.wait()}")
             raise SaveFailed(str(directory), lost)
-        answer = json.loads(line)
         if "receipt" in answer:
             return Receipt.from_json(answer["receipt"])
         code, reason = answer["errno"], answer["reason"]
         raise SaveFailed(answer["path"], OSError(code, reason) if code else OSError(reason))
+
+    def _answer(self, shown: Progress) -> dict[str, Any] | None:
+        """What comes in the end; None where the writer is gone. Raises OSError."""
+        advance: Advance = ignored
+        with contextlib.ExitStack() as showing:
+            while line := self._lines.readline():
+                word: dict[str, Any] = json.loads(line)
+                if "total" in word:
+                    advance = showing.enter_context(shown(word["total"]))
+                elif "wrote" in word:
+                    advance(word["wrote"])
+                else:
+                    return word
+        return None
 
     def end(self) -> None:
         """It must have nothing to do. In a forked child this does nothing: it is the parent's."""

@@ -18,6 +18,7 @@ from ..queue import Queue
 from ..runs import StoredRun, all_runs, find_run, runs_dir
 from ..shared_answer import answer_file
 from ..status import Status, status
+from ..transfers import over_bar, sentence
 from .run_argument import complete_run
 
 _TICK_S: Final = 1.0
@@ -84,10 +85,11 @@ def _watch_terminal(look: Look, text: Callable[[list[Status]], str], *, one: boo
         while True:
             found = look()
             if one:
-                live.update(Text.from_ansi(text(found)), refresh=True)
+                told, transfer = Text.from_ansi(text(found)), found[0].transfer
+                live.update(over_bar(told, transfer) if transfer else told, refresh=True)
             else:
-                told = most_wanted(found, live.console.height, text)
-                live.update(Text.from_ansi(told, no_wrap=True, overflow="ellipsis"), refresh=True)
+                lines = most_wanted(found, live.console.height, text)
+                live.update(Text.from_ansi(lines, no_wrap=True, overflow="ellipsis"), refresh=True)
             if one and found[0].state.final:
                 return
             time.sleep(_TICK_S)
@@ -131,6 +133,7 @@ def _text(one: Status) -> str:
         "generation": one.generation,
         "phase": one.phase if one.state == "RUNNING" else None,
         "step": step,
+        "now": None if one.transfer is None else sentence(one.transfer),
         "time left": _duration(one.time_left_s),
         "last checkpoint": one.last_checkpoint,
         "nodes": ", ".join(one.nodes) or None,

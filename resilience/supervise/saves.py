@@ -206,12 +206,11 @@ class Saves:
         if agreement.answer(rank, number(message, "step")) is not None:
             agreed.set()
 
-    def saved(self, message: Message) -> None:
+    def saved(self, receipt: Receipt, message: Message) -> None:
         """Note a receipt; with the last one of its step the checkpoint becomes valid.
 
         One of a shard that is in a node's tier yet says only that another will come.
         """
-        receipt = Receipt.from_json(str(message["receipt"]))
         if self._commits is None or receipt.incarnation != self._incarnation:
             return
         if self._fenced:

@@ -14,6 +14,7 @@ from relight.errors import RelightError
 
 from ..decide.actions import Finish
 from ..run_folder import RunFolder
+from .transfers import Transfer
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Standing:
     last_checkpoint: int | None
     steps_per_s: float | None
     end_time: float | None
+    transfer: Transfer | None  # the save or restore that goes on, where it takes long
     health: tuple[str, ...]  # what the checks during the run have to say
 
 

@@ -24,6 +24,7 @@ from ..decide.events import (
     CheckpointCommitted,
     Event,
     RankExited,
+    RanksStarted,
     RanksStopped,
     RanksStraggled,
 )
@@ -53,6 +54,7 @@ from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress
+from .transfers import Transfers
 from .watch import Watch
 from .words import Words
 
@@ -121,10 +123,12 @@ class Supervisor:
         )
         self._pace = Pace(config.restart)
         self._lookout = Lookout(config, self._pace, self._ranks, self._emit)
+        self._transfers = Transfers()
         self._words = Words(
             self._ranks,
             self._saves,
             self._lookout,
+            self._transfers,
             self._refusals,
             self._emit,
             self._spawn,
@@ -230,6 +234,8 @@ class Supervisor:
 
     def _emit(self, event: Event) -> None:
         self._lookout.on_event(event)
+        if isinstance(event, RanksStarted):
+            self._transfers.begin()
         if isinstance(event, RanksStraggled) and event.by_node:
             self._watch.straggled(event)
         if self._is_script and isinstance(event, RankExited):
@@ -362,6 +368,7 @@ class Supervisor:
             last_checkpoint=self._state.committed_step if self._state.committed_step >= 0 else None,
             steps_per_s=self._rate.update(reached, time.monotonic()),
             end_time=self._reasons.end_time,
+            transfer=self._transfers.look(time.monotonic(), self._ranks.places),
             health=(*self._watch.said(self._state.degraded), *self._lookout.said, *self._drill.saw),
         )
         await self._progress.now(_TICK_S)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine
+
+from relight.storage.receipt import Receipt
 
 from ..decide.events import Event
 from ..messages import Message, number
@@ -10,6 +13,7 @@ from .lookout import Lookout
 from .ranks import Ranks
 from .refusals import Refusals, refusal_of
 from .saves import Saves, tier_failed
+from .transfers import Transfers
 
 
 class Words:
@@ -20,6 +24,7 @@ class Words:
         ranks: Ranks,
         saves: Saves,
         lookout: Lookout,
+        transfers: Transfers,
         refusals: Refusals,
         emit: Callable[[Event], None],
         spawn: Callable[[Coroutine[object, object, None]], object],
@@ -28,6 +33,7 @@ class Words:
         self._ranks = ranks
         self._saves = saves
         self._lookout = lookout
+        self._transfers = transfers
         self._refusals = refusals
         self._emit = emit
         self._spawn = spawn
@@ -35,6 +41,7 @@ class Words:
 
     def hear(self, rank: int, body: Message) -> None:
         self._lookout.on_word(rank, body)
+        self._transfers.on_word(rank, body, time.monotonic())
         match body["type"]:
             case "joined":
                 self._saves.joined(rank)
@@ -45,7 +52,9 @@ class Words:
             case "held":
                 self._saves.held(rank, body)
             case "saved":
-                self._saves.saved(body)
+                receipt = Receipt.from_json(str(body["receipt"]))
+                self._transfers.saved(receipt, time.monotonic(), durable="tier" not in body)
+                self._saves.saved(receipt, body)
             case "save_failed":
                 node = self._node_of(rank)
                 self._saves.save_failed(body, self._ranks.generation, rank, node)

@@ -52,7 +52,7 @@ TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for w
 END_PATIENCE_S: Final = 5.0
 # The imports of the next generation must not slow down the first steps of this one.
 WARM_UP_AFTER_S: Final = 15.0
-_PASSING: Final = ("beat", "active")  # words of a program that its next one makes void
+_PASSING: Final = ("beat", "active", "moving")  # words of a program that its next one makes void
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 _SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
 # What an agent is told by its environment; a batch script does not find it in its own.

@@ -143,6 +143,7 @@ class SupervisedCheckpoints:
             notes,
             self._reuse,
             tier=None if last else self._tier,
+            shown=partial(self._line.transfer.shown, "save", step),
         )
         return self.saving.save(target, state, partial(self._conclude, step))
 
@@ -159,19 +160,21 @@ class SupervisedCheckpoints:
         """Out of the tier what is there; its copies are of the very bytes of the manifest."""
         tier = self._tier
         neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
+        shown = partial(self._line.transfer.shown, "restore", manifest.step)
+        read = partial(_read, self._directory, manifest, self._world, needs, shown=shown)
         if tier is None:
-            return _read(self._directory, manifest, self._world, needs, neighbours=neighbours)
+            return read(neighbours=neighbours)
         own = manifest.receipts[self._world.rank % manifest.world_size]
         self.near = not shard_fault(step_dir(tier.folder, manifest.step), own.as_saved)
         try:
-            return _read(self._directory, manifest, self._world, needs, tier.folder, neighbours)
+            return read(tier=tier.folder, neighbours=neighbours)
         except CheckpointDamaged as error:
             if not Path(error.file).is_relative_to(tier.folder):
                 raise
             damaged = f"{error.file} is damaged at {error.array}: {error.reason}"
             tier.tell_once("damaged", damaged)
             self.near = False
-            return _read(self._directory, manifest, self._world, needs)
+            return read()
 
     def _tell_of_tier(self, why: str) -> None:
         self._line.send({"type": "tier_failed", "rank": self._world.rank, "reason": why})

@@ -9,6 +9,7 @@ from typing import Final
 
 from ..messages import Message, abstract, decode, encode
 from .errors import AgentUnreachable
+from .transfer import Transfer
 
 # An agent that reads nothing for so long is dead; training must not hang on it.
 _SEND_TIMEOUT_S: Final = 20.0
@@ -21,6 +22,7 @@ class Line:
     Attributes:
         lost: the agent is gone; what is sent from then on is dropped without a word.
         copied: there is no copy from the node's tier that a save has to wait for.
+        transfer: the save or restore that goes on.
     """
 
     _hurried = False
@@ -29,6 +31,7 @@ class Line:
         self.lost = False
         self.copied = threading.Event()
         self.copied.set()
+        self.transfer = Transfer()
         self._lock = threading.Lock()
         self._rest = b""
         self._socket = socket.socket(socket.AF_UNIX)

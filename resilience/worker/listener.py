@@ -74,6 +74,7 @@ class Listener(threading.Thread):
             for message in self._line.receive():
                 self._obey(message)
         self._beat(time.monotonic())
+        self._line.transfer.tell(self._line.send, time.monotonic(), self._beat_s)
 
     def _obey(self, message: dict[str, object]) -> None:
         match message["type"]:

@@ -18,6 +18,7 @@ from typing import Protocol
 from relight.storage.checkpointer import save_source, source_of
 from relight.storage.layout import Incarnation
 from relight.storage.notes import Notes
+from relight.storage.progress import Progress, unseen
 from relight.storage.receipt import Receipt
 from relight.storage.snapshot import Order, Snapshot, need_bytes, pin_for_gpus, take, take_rest
 from relight.storage.staging import Staging
@@ -45,6 +46,7 @@ class Target:
     notes: Notes
     reuse: int = 0
     tier: NodeTier | None = None
+    shown: Progress = unseen
 
     def order(self, state: State, started_s: float) -> Order:
         """Raises StateRefused."""
@@ -104,7 +106,7 @@ class WhileWaiting:
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         order = target.order(state, time.monotonic())
-        self._sound = conclude(lambda: target.save(order, partial(_write, order)))
+        self._sound = conclude(lambda: target.save(order, partial(_write, target, order)))
         return self._sound
 
     def settle(self) -> bool:
@@ -171,14 +173,14 @@ class InBackground:
         copied = self._copy(order, later)
         if copied is None:
             self.stall_s, self.staged_bytes = None, 0
-            self._sound = conclude(lambda: target.save(order, partial(_write, order)))
+            self._sound = conclude(lambda: target.save(order, partial(_write, target, order)))
             return self._sound
         snapshot, writer = copied
         self.staged_bytes = snapshot.at + snapshot.size_bytes  # the order lies behind the arrays
 
         def write() -> Receipt:
             self._copy_rest(order, later)
-            return target.save(order, partial(writer.write, snapshot))
+            return target.save(order, partial(writer.write, snapshot, shown=target.shown))
 
         def save() -> None:
             self._sound = conclude(write)
@@ -269,5 +271,5 @@ class InBackground:
         return self._writer
 
 
-def _write(order: Order, directory: Path) -> Receipt:
-    return save_source(directory, order.source, order.started_s)
+def _write(target: Target, order: Order, directory: Path) -> Receipt:
+    return save_source(directory, order.source, order.started_s, target.shown)

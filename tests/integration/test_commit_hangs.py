@@ -50,7 +50,7 @@ def test_it_is_a_failed_save_until_it_succeeds_after_all(
     async def story() -> None:
         saves = Saves(run_config, told.append, lambda message: None)
         await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
-        saves.saved({"type": "saved", "receipt": receipt().to_json()})
+        saves.saved(receipt(), {})
         await asyncio.gather(saves.settle(), saves.settle())
         (failed,) = told
         assert isinstance(failed, SaveFailed), "told once"
@@ -105,7 +105,7 @@ def saved(saves: Saves, directory: Path, generation: int) -> None:
     shard = directory / "000000000007" / receipt(generation).file
     shard.parent.mkdir(parents=True)
     shard.write_bytes(bytes(4096))
-    saves.saved({"type": "saved", "receipt": receipt(generation).to_json()})
+    saves.saved(receipt(generation), {})
 
 
 def test_a_commit_that_ends_under_the_next_generation_does_not_end_it(
@@ -225,9 +225,9 @@ def test_a_save_that_stays_incomplete_is_forgotten(
         await saves.begin(Incarnation("7.0", 1), world_size=2, committed_step=-1)
         for step in (1, 2, 3, 9):
             early = replace(by_rank[0], step=step)
-            saves.saved({"type": "saved", "receipt": early.to_json(), "stall_s": 0.1})
+            saves.saved(early, {"stall_s": 0.1})
         for one in by_rank:  # of step 7
-            saves.saved({"type": "saved", "receipt": one.to_json(), "stall_s": 0.1})
+            saves.saved(one, {"stall_s": 0.1})
         assert set(saves._receipts) == set(saves._stalls) == {9}
         await saves.settle()
 

@@ -6,6 +6,7 @@ import copy
 import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,20 @@ class Rank:
         self.told: list[str] = []
         self.receipts: list[Receipt] = []
         self.failures: list[SaveFailed | OSError] = []
+        self.counted: list[int] = []  # bytes that were written, of the newest save
+        self.totals: list[int] = []  # of those that came to their end
         self.saving = InBackground(limit_bytes, self.told.append, overlap=overlap)
         self.epoch = claim_epoch(directory, ONE)
 
     def save(self, step: int, state: State) -> bool:
-        return self.saving.save(
-            Target(self.directory, step, ONE, World(), Notes()), state, self.conclude
-        )
+        target = Target(self.directory, step, ONE, World(), Notes(), shown=self.shown)
+        return self.saving.save(target, state, self.conclude)
+
+    @contextmanager
+    def shown(self, total_bytes: int) -> Iterator[Callable[[int], None]]:
+        self.counted = []
+        yield self.counted.append
+        self.totals.append(total_bytes)
 
     def conclude(self, write: Callable[[], Receipt]) -> bool:
         try:
@@ -110,6 +118,7 @@ def test_saves_the_values_of_the_moment(rank: Rank, tmp_path: Path) -> None:
     settings["rates"].append(0.3)
     writer.resume()
     saved = rank.saved(1)
+    assert rank.totals == [sum(rank.counted)] == [rank.receipts[0].payload_bytes]
     for name, value in expected.items():
         found = saved[name]
         if isinstance(value, torch.Tensor):

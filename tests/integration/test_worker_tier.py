@@ -21,6 +21,7 @@ from relight.resilience.worker.checkpoints import SupervisedCheckpoints
 from relight.resilience.worker.drains import Drains
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.line import Line
+from relight.resilience.worker.transfer import Transfer
 from relight.resilience.worker.world import World
 from relight.storage import drain as drain_module
 from relight.storage.choose import newest_valid
@@ -52,6 +53,7 @@ class Rank:
         self.line = Line.__new__(Line)  # without an agent to connect to
         self.line.lost = False
         self.line.copied = self.copied = threading.Event()
+        self.line.transfer = Transfer()
         self.line.send = self.send  # type: ignore[method-assign]
         self.copied.set()
 

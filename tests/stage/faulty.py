@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Never
 
 import relight
+from relight.storage.progress import Progress, unseen
 from relight.storage.snapshot import Snapshot
 from relight.storage.writer_process import Writer
 
@@ -50,7 +51,7 @@ def never_finish_a_save(marker: Path) -> None:
     """The next save begins, says so in a file beside the marker, and stays where it is."""
     begun = marker.with_suffix(".begun")
 
-    def write(self: Writer, snapshot: Snapshot, directory: Path) -> Never:
+    def write(self: Writer, snapshot: Snapshot, directory: Path, shown: Progress = unseen) -> Never:
         begun.touch()
         while True:
             time.sleep(60)

@@ -18,6 +18,7 @@ from relight.launcher.clusters.local_step import tasks_of
 from relight.launcher.report import history
 from relight.launcher.status import Presence, RunFacts, RunState, Status, status
 from relight.launcher.story import sentence
+from relight.launcher.transfers import plain_lines
 from relight.launcher.watch import (
     JournalTail,
     LineWatcher,
@@ -291,7 +292,9 @@ def test_the_run_goes_on_when_nobody_reads_of_it(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as stream:
-        watching = LineWatcher(JournalTail(folder), json_line, flushed(stream), lambda text: text)
+        nothing = plain_lines(lambda: None)
+        tail = JournalTail(folder)
+        watching = LineWatcher(tail, json_line, flushed(stream), lambda text: text, nothing)
         watching.say("to nobody")
         watching.say("to nobody")
 
