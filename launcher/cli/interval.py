@@ -10,7 +10,7 @@ import click
 
 from relight.errors import UsageError
 from relight.resilience.decide.cadence import CAP_S, FLOOR_S, Cadence, cadence, useful_share
-from relight.resilience.decide.past import Past
+from relight.resilience.decide.past import Past, SaveCost
 from relight.resilience.decide.replay import failures as failures_of
 from relight.resilience.decide.replay import replayed
 from relight.resilience.supervise.begin import policy_of
@@ -28,6 +28,9 @@ _CHOICES_S: Final = (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0)
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--nodes", type=click.IntRange(1), help="Without RUN: how many nodes.")
 @click.option("--save-s", type=click.FloatRange(0, min_open=True), help="Seconds a save takes.")
+@click.option(
+    "--stall-s", type=click.FloatRange(0), help="For how many of them steps wait; all if not given."
+)
 @click.option("--ran-h", type=click.FloatRange(0), default=0.0, help="Hours it ran so far.")
 @click.option("--failures", type=click.IntRange(0), default=0, help="Failures it had so far.")
 @click.option(
@@ -42,6 +45,7 @@ def command(
     run: str | None,
     nodes: int | None,
     save_s: float | None,
+    stall_s: float | None,
     ran_h: float,
     failures: int,
     restart_s: float,
@@ -52,7 +56,8 @@ def command(
     if run is not None:
         nodes, past, own, causes = _past_of(run)
     elif nodes is not None and save_s is not None:
-        past = Past(ran_s=ran_h * 3600, failures=failures, save_s=save_s)
+        save = SaveCost(seconds=save_s, stall_s=save_s if stall_s is None else stall_s)
+        past = Past(ran_s=ran_h * 3600, failures=failures, saves=(save,))
     else:
         raise UsageError("name a run, or give --nodes and --save-s")
     found = cadence(past, nodes)
@@ -64,6 +69,7 @@ def command(
                     "nodes": nodes,
                     "checkpoint_interval": own,
                     "save_s": past.save_s,
+                    "cost_s": past.cost_s,
                     "ran_s": past.ran_s,
                     "failures": past.failures,
                     "causes": causes,
@@ -95,10 +101,10 @@ def _past_of(run: str) -> tuple[int, Past, str, Counter[str]]:
 
 def _shares(found: Cadence, past: Past, restart_s: float) -> dict[float, float]:
     """The useful share of the time by interval; none before a save was measured."""
-    if past.save_s is None:
+    if past.cost_s is None:
         return {}
     return {
-        every_s: useful_share(every_s, past.save_s, restart_s, found.mttf_s)
+        every_s: useful_share(every_s, past.cost_s, restart_s, found.mttf_s)
         for every_s in sorted({*_CHOICES_S, found.interval_s})
     }
 
@@ -119,13 +125,14 @@ def _text(
         f"a failure is expected every {_time(found.mttf_s)} (own history, and a prior of Meta's "
         "6.5 in 1000 node-days, at most a day)",
     ]
-    if past.save_s is None or found.daly_s is None:
+    if past.save_s is None or past.cost_s is None or found.daly_s is None:
         lines.append(f"interval  {_time(found.interval_s)}: no save has been measured yet")
         return "\n".join(lines)
     lines += [
-        f"a save    {_time(past.save_s)}",
-        f"Daly      {_time(found.daly_s)}, of which √(2 · save · time to failure) is "
-        f"{_time((2 * past.save_s * found.mttf_s) ** 0.5)}",
+        f"a save    {_time(past.save_s)}, and costs the steps {_time(past.cost_s)}: what they "
+        "wait, and a 20th of the rest (medians of the last 5)",
+        f"Daly      {_time(found.daly_s)}, of which √(2 · cost · time to failure) is "
+        f"{_time((2 * past.cost_s * found.mttf_s) ** 0.5)}",
         f"interval  {_time(found.interval_s)} (at least {_time(FLOOR_S)} and the time of a save, "
         f"at most {_time(CAP_S)})",
         f"\nuseful time, when a restart takes {_time(restart_s)}",

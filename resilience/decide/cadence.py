@@ -58,11 +58,14 @@ def daly_s(stall_s: float, mttf: float) -> float:
 
 
 def cadence(past: Past, nodes: int) -> Cadence:
-    """The interval for a run with this past. It is not shorter than a save takes."""
+    """The interval for a run with this past: Daly's for what a save costs the steps.
+
+    It is not shorter than a save takes until it is durable.
+    """
     mean_s = mttf_s(past, nodes)
-    if past.save_s is None:
+    if past.save_s is None or past.cost_s is None:
         return Cadence(interval_s=FIRST_S, mttf_s=mean_s, daly_s=None)
-    best_s = daly_s(past.save_s, mean_s)
+    best_s = daly_s(past.cost_s, mean_s)
     interval_s = min(max(best_s, past.save_s, FLOOR_S), max(CAP_S, past.save_s))
     return Cadence(interval_s=interval_s, mttf_s=mean_s, daly_s=best_s)
 

@@ -34,10 +34,6 @@ class Deadline:
         left_s = self.kill_at - now
         return max(0.0, left_s - min(_AFTER_S, left_s / 4))
 
-    def fits(self, now: float) -> bool:
-        """Whether a save can be expected to end in time."""
-        return self.left_s(now) > self.need_s
-
     def answer_limit_s(self, now: float) -> float:
         """How long to wait for ranks to say where they are."""
         return min(20.0, self.left_s(now) / 2)

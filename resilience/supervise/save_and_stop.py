@@ -94,8 +94,8 @@ async def _order_stop(
     absent = sorted(ranks.alive - saves.steps.keys())
     if absent:
         return f"ranks {absent} have not begun their steps: there is nothing new to save"
-    if not deadline.fits(time.time()):
-        return f"a save takes {deadline.need_s:.1f} s, {deadline.left_s(time.time()):.1f} s left"
+    if deadline.left_s(time.time()) <= 0:
+        return "no time is left"
     agreement = await saves.agree(ranks.alive, deadline.answer_limit_s(time.time()))
     if agreement.step is None:
         return f"ranks {list(agreement.missing)} did not answer"

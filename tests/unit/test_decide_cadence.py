@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ from relight.resilience.decide.events import (
     RanksStarted,
     RanksStopped,
 )
-from relight.resilience.decide.past import Past, remember
+from relight.resilience.decide.past import Past, SaveCost, remember
 
 HOUR_S = 3600.0
 positive = st.floats(0.001, 1e6)
@@ -79,12 +81,23 @@ def test_the_prior_is_soon_outweighed() -> None:
     assert mttf_s(Past(ran_s=300 * HOUR_S), nodes=1) > 1000 * HOUR_S
 
 
+def saved_in(seconds: float, stall_s: float | None = None) -> Past:
+    stall_s = seconds if stall_s is None else stall_s
+    return Past(saves=(SaveCost(seconds=seconds, stall_s=stall_s),))
+
+
+def test_a_save_beside_the_steps_is_made_more_often_but_not_before_the_last_is_durable() -> None:
+    waited, beside = cadence(saved_in(100.0), 1), cadence(saved_in(100.0, stall_s=1.0), 1)
+    assert 100.0 < beside.interval_s < waited.interval_s / 3
+    assert cadence(saved_in(900.0, stall_s=0.0), 100).interval_s >= 900.0
+
+
 def test_the_interval_has_its_limits() -> None:
     assert cadence(Past(), 1).interval_s == FIRST_S
-    assert cadence(Past(save_s=1e-6), 1).interval_s == FLOOR_S
-    assert cadence(Past(save_s=1000.0), 1).interval_s == CAP_S
-    assert cadence(Past(save_s=7200.0), 1).interval_s == 7200.0, "not before the last is durable"
-    storm = Past(save_s=5.0, ran_s=600.0, failures=20)
+    assert cadence(saved_in(1e-6), 1).interval_s == FLOOR_S
+    assert cadence(saved_in(1000.0), 1).interval_s == CAP_S
+    assert cadence(saved_in(7200.0), 1).interval_s == 7200.0, "not before the last is durable"
+    storm = replace(saved_in(5.0), ran_s=600.0, failures=20)
     assert 10.0 < cadence(storm, 2).interval_s < 100.0
 
 
@@ -137,3 +150,15 @@ def test_an_end_that_nobody_saw_counts_when_the_host_is_down() -> None:
     past = lived((1.0, STARTED), (3.0, SAVED), (99.0, again))
     assert (past.failures, past.ran_s, past.since) == (1, 2.0, None)
     assert lived((1.0, STARTED), (99.0, BEGIN)).failures == 0
+
+
+def test_what_a_save_costs_is_what_the_last_ones_did_usually_not_the_one_at_the_end() -> None:
+    def save(seconds: float, stall_s: float | None, behind_s: float = 0.0) -> Event:
+        return replace(SAVED, seconds=seconds, stall_s=stall_s, behind_s=behind_s)
+
+    usual = [save(3.0, 1.0, behind_s=0.5) for _ in range(3)]
+    story = [save(90.0, None), *usual, save(0.1, 0.1)]
+    past = lived((0.0, BEGIN), *((10.0 + number, one) for number, one in enumerate(story)))
+    assert past.save_s == 3.0
+    assert past.cost_s == pytest.approx(0.5 + 2.5 / 20)
+    assert lived((1.0, save(8.0, None))).cost_s == 8.0, "nobody told for how long steps waited"

@@ -44,16 +44,6 @@ def test_no_step_is_agreed_while_a_rank_is_silent() -> None:
     assert agreement.answer(1, 6) == 8
 
 
-@pytest.mark.parametrize(
-    ("kill_at", "last_seconds", "fits"),
-    [(None, None, True), (130.0, None, True), (130.0, 20.0, False), (130.0, 5.0, True)],
-)
-def test_a_save_is_tried_when_it_fits_the_time_left(
-    kill_at: float | None, last_seconds: float | None, fits: bool
-) -> None:
-    assert Deadline(kill_at, last_seconds).fits(now=100.0) is fits
-
-
 def test_the_ranks_do_not_get_the_time_that_the_commit_needs() -> None:
     deadline = Deadline(130.0, None)
     assert deadline.left_s(100.0) == 28.0
