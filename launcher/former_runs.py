@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from relight.answer import give, given
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import read_journals
 from relight.storage.errors import NoValidCheckpoint
@@ -59,7 +60,7 @@ def _newest_checkpoint_s(directory: Path) -> float | None:
     assert process.stdout is not None
     try:
         with suppress(ValueError, subprocess.TimeoutExpired):
-            return float(process.communicate(timeout=_LIMIT_S)[0])
+            return float(given(process.communicate(timeout=_LIMIT_S)[0]) or "")
         return None
     finally:
         process.stdout.close()
@@ -81,4 +82,4 @@ def _read_newest_s(directory: Path) -> float | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(str(_read_newest_s(Path(sys.argv[1]))))
+    give(str(_read_newest_s(Path(sys.argv[1]))))

@@ -14,6 +14,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from relight.answer import give
+
 from .archive import drop, put, thin
 from .child import end_with_parent
 from .errors import NoValidCheckpoint
@@ -52,8 +54,7 @@ def main() -> None:
         said = {"damaged": error.reasons}
     except Exception as error:  # a store's library raises anything; all of it is for the journal
         said = {"failure": f"{type(error).__name__}: {error}"}
-    line = json.dumps({**said, "seconds": time.monotonic() - begun})
-    sys.stdout.write(f"\n{line}\n")  # a library may have said something, too
+    give(json.dumps({**said, "seconds": time.monotonic() - begun}))
 
 
 if __name__ == "__main__":

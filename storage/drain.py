@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from relight.answer import give
 from relight.errors import RelightError
 
 from .child import end_with_parent
@@ -162,7 +163,7 @@ def main() -> None:
         answer |= {"reason": reason, "errno": None}
     except (OSError, RelightError) as error:
         answer |= {"reason": str(error), "errno": getattr(error, "errno", None)}
-    sys.stdout.write(json.dumps(answer))
+    give(json.dumps(answer))
 
 
 if __name__ == "__main__":

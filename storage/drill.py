@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from relight.answer import give
+
 from .condition import examine
 from .layout import step_dir
 from .verify import verify
@@ -59,4 +61,4 @@ def _shards(directory: Path, step: int) -> Iterator[Path]:
 
 if __name__ == "__main__":
     os.nice(19)
-    sys.stdout.write(json.dumps(drill(Path(sys.argv[1]), int(sys.argv[2]))))
+    give(json.dumps(drill(Path(sys.argv[1]), int(sys.argv[2]))))

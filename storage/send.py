@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from relight.answer import give
 from relight.errors import RelightError
 
 from .child import end_with_parent
@@ -69,7 +70,7 @@ def main() -> None:
         send(tier, step, writer, rank, address, sys.stdin.buffer.read())
     except (OSError, RelightError) as error:
         answer = {"reason": str(error), "errno": getattr(error, "errno", None)}
-    sys.stdout.write(json.dumps(answer))
+    give(json.dumps(answer))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from relight.answer import given
 from relight.storage.epoch import check_holding
 from relight.storage.errors import ArchiveSilent, NoValidCheckpoint
 from relight.storage.fetch import wanted
@@ -166,8 +167,8 @@ class Archiving:
                 process.kill()
                 await process.wait()
         try:
-            return _parsed(json.loads(output.splitlines()[-1]))
-        except (IndexError, ValueError):
+            return _parsed(json.loads(given(output) or ""))
+        except ValueError:
             return _Answer(failure=f"the process that asks it ended with {process.returncode}")
 
     def _environment(self) -> dict[str, str]:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from relight.answer import given
+
 from ..decide.events import Event
 from ..decide.storage_events import CheckpointDrilled
 
@@ -58,10 +60,11 @@ class Drill:
             self._under_way = None
             if process.returncode is None:
                 process.kill()
-        if process.returncode:
+        answer = given(output)
+        if answer is None:
             _log.warning("the drill of checkpoint %d ended with %d", step, process.returncode)
             return
-        damage = json.loads(output)
+        damage = json.loads(answer)
         if damage is not None:  # it may have been pruned meanwhile
             seconds = time.monotonic() - begun
             result = f"is damaged: {damage}" if damage else "is whole"

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Final
 
+from relight.answer import given
+
 # As for the writer of a program: what tells a job to stop is no reason to leave a thing half done.
 _NOT_FOR_US: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -68,8 +70,8 @@ def _in_memory(content: bytes) -> BinaryIO:
 
 def _read(file: BinaryIO) -> dict[str, Any]:
     file.seek(0, io.SEEK_SET)
-    try:
-        answer: dict[str, Any] = json.load(file)
-    except ValueError:
+    said = given(file.read())
+    if said is None:
         return {"reason": "the process that copies has said nothing", "errno": None}
+    answer: dict[str, Any] = json.loads(said)
     return answer

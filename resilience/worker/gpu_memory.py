@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from relight.answer import given
+
 from ..health.gpu.reading import DRIVERS
 
 _PROGRAM: Final = "relight.resilience.health.gpu.given_back"
@@ -70,7 +72,7 @@ class GpuMemory:
         with self._process.stdout as answer:
             self._pids.discard(self._process.pid)
             self._process = None
-            return answer.read().decode(errors="replace").strip()[:_LONGEST]
+            return (given(answer.read()) or "")[:_LONGEST]
 
     def end(self) -> None:
         """Nobody waits for it: a driver that hangs may hold it for ever."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
+from relight.answer import give, given
 from relight.storage.durable import make_dirs, publish
 from relight.storage.layout import code_path
 from relight.storage.sealed import Json
@@ -60,7 +61,7 @@ class Inquiry:
                 output, _ = self._process.communicate(timeout=wait_s)
             except subprocess.TimeoutExpired:
                 return {}
-            self._found = json.loads(output) if self._process.returncode == 0 else {}
+            self._found = json.loads(given(output) or "{}")
         return self._found or {}
 
     def close(self) -> None:
@@ -162,4 +163,4 @@ def _sha256_of(path: Path) -> Json:
 
 if __name__ == "__main__":
     os.nice(5)
-    sys.stdout.write(json.dumps(provenance(Path(sys.argv[1]), os.environ, Path(sys.argv[2]))))
+    give(json.dumps(provenance(Path(sys.argv[1]), os.environ, Path(sys.argv[2]))))

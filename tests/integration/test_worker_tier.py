@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from stage.faulty_disk import Disk, faulty_disk
 
+from relight.answer import given
 from relight.errors import RelightError
 from relight.resilience.messages import Message
 from relight.resilience.worker.checkpoints import SupervisedCheckpoints
@@ -257,7 +258,7 @@ def test_a_node_that_cannot_compress_saves_as_it_is_and_says_what_it_cannot_read
         def __init__(self, module: str, arguments: list[str]) -> None:
             monkeypatch.setattr("sys.argv", [module, *arguments])
             drain_module.main()
-            self._answer = json.loads(capsys.readouterr().out)
+            self._answer = json.loads(given(capsys.readouterr().out.encode()) or "")
 
         def look(self) -> object:
             return self._answer

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from relight.answer import give
 from relight.counted import counted
 
 from .driver import open_driver
@@ -52,7 +53,7 @@ def main(limit_s: float, gpus: int) -> None:
     if not gpus and not given_gpus(os.environ):
         return
     with contextlib.suppress(NoDriver, GpuLost, DriverFault):  # the health checks tell these
-        sys.stdout.write(still_held(open_driver(), os.environ, limit_s))
+        give(still_held(open_driver(), os.environ, limit_s))
 
 
 if __name__ == "__main__":
