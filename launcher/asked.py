@@ -46,7 +46,10 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
     if spec.checkpoint.compress:
         from relight.storage import codec
 
-        codec.require()
+        try:
+            codec.require()
+        except UsageError as error:
+            raise UsageError(f"{path}: checkpoint.compress: {error}") from error
     if spec.code == "snapshot":
         try:
             facts = replace(facts, tree=work_tree(folder).resolve())

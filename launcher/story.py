@@ -227,7 +227,11 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "ToldToSave": lambda d: f"told to save by itself: sent {d.get('signal')}",
     "SaveFailed": lambda d: f"no checkpoint: {d.get('reason')}",
     "CheckpointCommitted": _checkpoint_committed,
-    "CheckpointRefused": lambda d: f"checkpoint {d.get('step')} is damaged: {d.get('reason')}",
+    "CheckpointRefused": lambda d: (
+        f"{d.get('node')} cannot read checkpoint {d.get('step')}: {d.get('reason')}"
+        if d.get("sound")
+        else f"checkpoint {d.get('step')} is damaged: {d.get('reason')}"
+    ),
     "CheckpointDrilled": _checkpoint_drilled,
     "CheckpointArchived": _checkpoint_archived,
     "CheckpointFetched": lambda d: (

@@ -52,8 +52,8 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``failed``     nothing: for the agent only, an exception has ended the program
     ``restored``   step, near, seconds or null: training starts with this step; near: from the tier
                    of its node; seconds: how long it took to read and to put back what was saved
-    ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard; the
-                   program exits
+    ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard;
+                   lacking: or a library is not there that reads it; the program exits
     ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:
                    without what was waiting for others
     ``moving``     what, step, done_bytes, total_bytes, seconds: how far a save or a restore is, and

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno as codes
 import os
+import sys
 
 from relight.counted import counted
 from relight.errors import RelightError, UsageError
@@ -100,8 +101,8 @@ class CodecMissing(UsageError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Compressed checkpoints need the package zstandard, which is not installed here: "
-            "pip install 'relight[compress]'."
+            f"Compressed checkpoints need the package zstandard, which {sys.executable} does not "
+            f"have: {sys.executable} -m pip install 'relight[compress]'."
         )
 
 

@@ -272,7 +272,8 @@ class CheckpointCommitted:
 class CheckpointRefused:
     """A rank on ``node`` could not restore from a checkpoint.
 
-    ``sound`` says that others can read what that rank could not.
+    ``sound`` says that others can read what that rank could not; ``lacking``, that a library is not
+    there which it needs for that.
     """
 
     generation: int
@@ -280,6 +281,7 @@ class CheckpointRefused:
     reason: str
     node: str
     sound: bool = False
+    lacking: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,6 +261,8 @@ def _progressed(state: State, step_: int) -> State:
 def checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:
     if state.phase not in RANKS_ALIVE or event.generation != state.generation:
         return state, ()
+    if event.lacking:
+        return _lacks_library(state, event)
     if event.sound:
         return _cannot_read(state, event)
     aside = SetCheckpointAside(step=event.step, reason=event.reason)
@@ -282,6 +284,20 @@ def checkpoint_drilled(state: State, event: CheckpointDrilled) -> Decision:
     if not event.damage or state.phase in (Phase.NEW, Phase.ENDED):
         return state, ()
     return state, (SetCheckpointAside(step=event.step, reason=event.damage),)
+
+
+def _lacks_library(state: State, event: CheckpointRefused) -> Decision:
+    """All nodes have the same, as a rule, and none gets it by a restart."""
+    fault = Fault(
+        cause=FaultCause.USER_ERROR,
+        rank=None,
+        node=None,
+        evidence=f"{event.node} cannot read checkpoint {event.step}: {event.reason}",
+        budget=Budget.STOP,
+    )
+    if state.phase is Phase.STOPPING:
+        return replace(state, fault=fault), ()
+    return replace(state, fault=fault, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
 
 
 def _cannot_read(state: State, event: CheckpointRefused) -> Decision:

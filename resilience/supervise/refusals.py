@@ -21,13 +21,17 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What a rank on ``node`` said; ``file`` is the shard, None when it could not tell."""
+    """What a rank on ``node`` said; ``file`` is the shard, None when it could not tell.
+
+    ``lacking``: it has not the library that reads the checkpoint.
+    """
 
     generation: int
     step: int
     file: str | None
     node: str
     reason: str
+    lacking: bool = False
 
 
 def refusal_of(body: Message, generation: int, node: str) -> Refusal:
@@ -39,6 +43,7 @@ def refusal_of(body: Message, generation: int, node: str) -> Refusal:
         file=file if isinstance(file, str) else None,
         node=node,
         reason=str(body.get("reason")),
+        lacking=body.get("lacking") is True,
     )
 
 
@@ -87,12 +92,15 @@ class Refusals:
                 reason=refusal.reason,
                 node=refusal.node,
                 sound=sound,
+                lacking=refusal.lacking,
             )
         )
 
     def _is_sound(self, refusal: Refusal) -> bool:
         if refusal.generation != self._current():
             return True  # nobody asks any more
+        if refusal.lacking:
+            return True  # nothing was read
         try:
             return verify_shard(self._directory, refusal.step, refusal.file)
         except (OSError, RelightError) as error:

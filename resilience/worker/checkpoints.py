@@ -127,7 +127,8 @@ class SupervisedCheckpoints:
         except (CheckpointDamaged, ManifestDamaged, CodecMissing, OSError) as error:
             step = step_of(Path(self._choice or "").parent.name)
             failed = {"type": "restore_failed", "step": step, "reason": str(error)}
-            self._line.send(failed | {"file": shard_of(error)})
+            lacking = isinstance(error, CodecMissing)
+            self._line.send(failed | {"file": shard_of(error), "lacking": lacking})
             _tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 

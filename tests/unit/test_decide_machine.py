@@ -453,6 +453,17 @@ def test_a_checkpoint_that_only_one_node_cannot_read_stays_and_the_node_is_asked
     assert order.nodes == ("n2",)
 
 
+def test_without_the_library_that_reads_a_checkpoint_no_restart_is_tried() -> None:
+    refused = CheckpointRefused(
+        generation=1, step=9, reason="needs zstandard", node="n2", sound=True, lacking=True
+    )
+    for before in ([*RUNNING], [*RUNNING, exited(0, 1)]):
+        _, actions = tell([*before, refused, RanksStopped(generation=1)])
+        (end,) = [action for action in actions if isinstance(action, Finish)]
+        assert end.outcome is Outcome.STOPPED
+        assert "n2 cannot read checkpoint 9: needs zstandard" in end.reason
+
+
 @pytest.mark.parametrize(
     ("other_run", "outcome"), [("", Outcome.INTERRUPTED), ("lm-9", Outcome.STOPPED)]
 )

@@ -264,5 +264,8 @@ def test_what_compresses_must_be_installed(tmp_path: Path, monkeypatch: pytest.M
     spec = tmp_path / "job.yaml"
     spec.write_text("command: a\ncheckpoint: {tiers: {node: /dev/shm}, compress: true}")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(UsageError, match=r"pip install 'relight\[compress\]'"):
+    with pytest.raises(
+        UsageError,
+        match=rf"job.yaml: checkpoint.compress: .* {sys.executable} .*relight\[compress\]",
+    ):
         read_asked(spec, [])
