@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from relight.storage.boxes import Replicated
 from relight.storage.needs import Needs, pieces_of
@@ -11,6 +12,8 @@ from .errors import ProtectRefused, RestoreMismatch
 from .protected import PerRank, Protected, protect_object
 from .rng import RNG_NAMES, capture_rng, restore_rng
 from .values import Values, is_plain
+
+_SHOWN: Final = 3  # lines: a model lists each of its layers
 
 
 class ProgramState:
@@ -87,7 +90,7 @@ class ProgramState:
         self.values.restore(values | kept)
         for name, one in self._objects.items():
             if ("objects", name) not in missing:
-                one.restore(objects[name])
+                _restore(name, one, objects[name])
         # Last, since restoring an object may draw random numbers.
         if self._rng:
             self._load_rng(rng, missing)
@@ -99,3 +102,20 @@ class ProgramState:
                 "join with rng=False, or use another directory"
             )
         restore_rng({name: one for name, one in rng.items() if ("rng", name) not in missing})
+
+
+def _restore(name: str, one: Protected, state: object) -> None:
+    """Raises RestoreMismatch for what the object itself has against the state."""
+    try:
+        one.restore(state)
+    except (RuntimeError, ValueError, KeyError) as error:
+        # torch's modules raise RuntimeError, as does a GPU that fails or is full.
+        if isinstance(error, RuntimeError) and "loading state_dict" not in str(error):
+            raise
+        first, *more = str(error).strip().splitlines() or [type(error).__name__]
+        shown = "; ".join([first, *(line.strip() for line in more[:_SHOWN])])
+        rest = f" (and {len(more) - _SHOWN} lines more)" if len(more) > _SHOWN else ""
+        raise RestoreMismatch(
+            f"{name} does not take what was saved: {shown}{rest}. Nor will it the next time: run "
+            "the program that saved it, or use another directory to begin anew"
+        ) from error

@@ -35,6 +35,18 @@ RECORDED: list[tuple[str, int | str, str]] = [
         "[rank3]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=871)",
     ),
     ("gpu-hardware", 1, "NVRM: Xid (PCI:0000:9d:00): 48, pid=4711, DBE (double bit error)"),
+    (
+        "checkpoint-unfit",
+        1,
+        "relight.resilience.worker.errors.RestoreMismatch: model does not take what was saved: "
+        "Error(s) in loading state_dict for Linear:",
+    ),
+    (
+        "checkpoint-unfit",
+        1,
+        "relight.storage.errors.WorldChanged: The checkpoint was saved by 2 ranks, it cannot be "
+        "restored by 3 ranks: run with 2 ranks.",
+    ),
     ("gpu-contained", 1, "NVRM: Xid (PCI:0000:9d:00): 94, pid=4711, Contained: SM (0x1)"),
     ("gpu-absent", 1, "RuntimeError: No CUDA GPUs\nCUDA error: no CUDA-capable device is detected"),
     (

@@ -153,6 +153,30 @@ def test_another_object_does_not_fit(before: object, after: object) -> None:
         load_into(saved(field=before), field=after)
 
 
+@pytest.mark.parametrize("saved_by", ["another layer", "another optimizer"])
+def test_what_a_model_has_against_a_checkpoint_is_said_with_what_to_do(saved_by: str) -> None:
+    def program(sizes: list[int], *, frozen: bool) -> dict[str, object]:
+        layers = [torch.nn.Linear(size, size) for size in sizes]
+        trained = [one for layer in layers for one in layer.parameters()][2 if frozen else 0 :]
+        return {"model": torch.nn.ModuleList(layers), "optimizer": torch.optim.AdamW(trained)}
+
+    state = saved(**program([3, 3, 3], frozen=saved_by == "another optimizer"))
+    sizes = [4, 4, 4] if saved_by == "another layer" else [3, 3, 3]
+    with pytest.raises(RestoreMismatch, match="use another directory") as found:
+        load_into(state, **program(sizes, frozen=False))
+    assert saved_by.split()[1].replace("layer", "size mismatch for 0.weight") in str(found.value)
+    assert "\n" not in str(found.value), "its first words must be among the last lines of a rank"
+
+
+def test_a_gpu_that_fails_while_it_loads_is_no_mismatch() -> None:
+    class Full(torch.nn.Linear):
+        def load_state_dict(self, *_: object, **__: object) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        load_into(saved(model=torch.nn.Linear(2, 2)), model=Full(2, 2))
+
+
 def test_other_names_do_not_fit() -> None:
     with pytest.raises(RestoreMismatch, match="field"):
         load_into(saved(field=[]), plate=[])
