@@ -2,7 +2,7 @@
 
     python examples/heat.py --steps 200                   # one process
     mpirun -n 4 python examples/heat.py --steps 200
-    relight run examples/heat.yaml
+    relight submit examples/heat.yaml
 
 At the end it prints a digest of the whole field. It depends neither on the number of ranks nor on
 how often the run was stopped, killed and restarted.

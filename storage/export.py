@@ -17,6 +17,8 @@ from .errors import ExportRefused
 from .manifest import Manifest
 from .shards import Shards
 
+_HEADS: Final = 8
+
 Advance = Callable[[int], None]
 # Writes named arrays to a file that is open, or raises ExportRefused before anything is written.
 Write = Callable[[BinaryIO, Shards, Mapping[str, Entry], Advance], None]
@@ -41,9 +43,10 @@ def export(
     """
     write = _writer(target)
     with Shards(directory, manifest) as shards:
-        named = _named(shards, entries(shards, manifest.world_size), under.strip("/"))
+        found = entries(shards, manifest.world_size)
+        named = _named(shards, found, under.strip("/"))
         if not named:
-            raise ExportRefused(f"the checkpoint has no arrays under {under!r}")
+            raise ExportRefused(_nothing_under(under, found))
         _publish(target, lambda file: write(file, shards, named, advance))
     return named
 
@@ -94,6 +97,17 @@ def _name_below(under: str, name: str) -> str | None:
     if name == under:
         return name.rpartition("/")[2]
     return name[len(under) + 1 :] if name.startswith(f"{under}/") else None
+
+
+def _nothing_under(under: str, found: Iterable[Entry]) -> str:
+    heads = sorted({"/".join(entry.key[:2]) for entry in found})
+    if not heads:
+        return "the checkpoint has no arrays, only plain values"
+    others = f" and {len(heads) - _HEADS} more" if len(heads) > _HEADS else ""
+    return (
+        f"the checkpoint has no arrays under {under!r}; it has some under "
+        f"{', '.join(heads[:_HEADS])}{others}"
+    )
 
 
 def _content(shards: Shards, entry: Entry) -> object:

@@ -44,10 +44,31 @@ _VERBS: Final = {
     "completion": "Print what makes a shell complete.",
     "schema": "Print the JSON Schema of job.yaml.",
 }
+_ELSEWHERE: Final = {
+    "ls": "status",
+    "queue": "status",
+    "watch": "status --watch",
+    "why": "history",
+    "events": "history",
+    "save": "checkpoint",
+    "stop": "hold",
+    "kill": "cancel",
+    "scancel": "cancel",
+    "requeue": "restart",
+    "resume": "release",
+    "verify": "ckpt verify",
+    "show": "ckpt show",
+    "diff": "ckpt diff",
+    "export": "ckpt export",
+    "prune": "ckpt prune",
+    "health": "preflight",
+    "srun": "run",
+}
 
 
 class _Verbs(VerbGroup):
     verbs = _VERBS
+    elsewhere = _ELSEWHERE
     package = __package__
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import click
 
+_ALIKE: Final = 0.7  # of 1: a misspelling, not another word
+
 
 class VerbGroup(click.Group):
-    """``verbs`` are the names with what each does; their modules lie in ``package``."""
+    """``verbs`` are the names with what each does; their modules lie in ``package``.
+
+    ``elsewhere`` has words that people try, and what does that here.
+    """
 
     verbs: ClassVar[Mapping[str, str]]
+    elsewhere: ClassVar[Mapping[str, str]] = {}
     package: ClassVar[str]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -32,8 +38,9 @@ class VerbGroup(click.Group):
         if not (name in self.verbs or name.startswith("-") or ctx.resilient_parsing):
             from difflib import get_close_matches
 
-            near = get_close_matches(name, self.verbs, n=1)
-            ctx.fail(f"no verb {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = get_close_matches(name, self.verbs, n=1, cutoff=_ALIKE)
+            meant = self.elsewhere.get(name) or next(iter(near), None)
+            ctx.fail(f"no verb {name!r}" + (f"; did you mean {meant!r}?" if meant else ""))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -112,6 +112,8 @@ def test_show_tells_what_is_in_it(tmp_path: Path) -> None:
 def test_a_verb_with_a_slip_is_answered_with_the_one_that_was_meant() -> None:
     assert "did you mean 'verify'?" in ckpt("verfiy").text
     assert "did you mean 'status'?" in CliRunner().invoke(relight, ["stauts"]).output
+    assert "did you mean 'ckpt prune'?" in CliRunner().invoke(relight, ["prune"]).output
+    assert "did you mean" not in CliRunner().invoke(relight, ["submarine"]).output
 
 
 def test_equal_checkpoints_do_not_differ_even_if_cut_otherwise(tmp_path: Path) -> None:
@@ -171,6 +173,14 @@ def test_diff_says_which_values_differ_and_by_how_much(tmp_path: Path) -> None:
     assert [(row["key"], row["reason"]) for row in rows if row["reason"]] == [
         ("same", "<i8 [5] against <i8 [6]")
     ]
+
+
+def test_ranks_that_differ_alike_have_one_line(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2, lambda states: [one.update(same=np.arange(5) + 1) for one in states])
+    text = ckpt("diff", f"{tmp_path}@1", f"{tmp_path}@2").text
+    assert "same: 5 of 5 elements, at most 1, relatively 1 (2 ranks)\n" in text
+    assert text.count("same:") == 1
 
 
 def exported(path: Path) -> dict[str, object]:

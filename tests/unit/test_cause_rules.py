@@ -47,6 +47,12 @@ RECORDED: list[tuple[str, int | str, str]] = [
         "relight.storage.errors.WorldChanged: The checkpoint was saved by 2 ranks, it cannot be "
         "restored by 3 ranks: run with 2 ranks.",
     ),
+    (
+        "refused",
+        1,
+        "relight.resilience.worker.errors.ProtectRefused: model: too late, protect before the "
+        "first step",
+    ),
     ("gpu-contained", 1, "NVRM: Xid (PCI:0000:9d:00): 94, pid=4711, Contained: SM (0x1)"),
     ("gpu-absent", 1, "RuntimeError: No CUDA GPUs\nCUDA error: no CUDA-capable device is detected"),
     (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,8 @@ def command(one: str, other: str, as_json: bool) -> None:
         arrays = [as_json_values(difference) for difference in found.arrays]
         click.echo(json.dumps({"same": found.same, "arrays": arrays, "values": list(found.values)}))
     else:
-        for difference in found.arrays:
-            click.echo(as_line(difference))
+        for line in _lines(found.arrays):
+            click.echo(line)
         for key, both in found.values.items():
             click.echo(values_line(key, both))
         values = counted(len(found.values), "plain value")
@@ -57,6 +58,15 @@ def as_json_values(difference: ArrayDifference) -> dict[str, object]:
 
 def values_line(key: str, both: tuple[object, object]) -> str:
     return f"{key}: {' against '.join('nothing' if one is None else spelled(one) for one in both)}"
+
+
+def _lines(found: Iterable[ArrayDifference]) -> Iterator[str]:
+    """One for all ranks that differ alike, as those of DDP do."""
+    alike: dict[str, list[ArrayDifference]] = {}
+    for one in found:
+        alike.setdefault(as_line(replace(one, rank=None)), []).append(one)
+    for line, ones in alike.items():
+        yield as_line(ones[0]) if len(ones) == 1 else f"{line} ({counted(len(ones), 'rank')})"
 
 
 def as_line(found: ArrayDifference) -> str:

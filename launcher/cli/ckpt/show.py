@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
@@ -103,6 +103,8 @@ def _lines(told: Mapping[str, object]) -> Iterator[str]:
     for name, fact in told.items():
         if isinstance(fact, Mapping) and name != "metrics":
             for part, value in fact.items():
+                if part == "packages" and isinstance(value, Sized):
+                    value = f"{len(value)}, listed with --json"
                 yield _line(part, value)
         else:
             yield _line(name, fact)
