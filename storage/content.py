@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -14,6 +16,17 @@ from .numpy_state import Array, Buffer
 if TYPE_CHECKING:
     import torch
 
+Piece = Callable[[Form, object, int, int], memoryview]
+
+
+def is_on_gpu(value: object) -> bool:
+    """Whether an array lies there; torch is not loaded to find out."""
+    if "torch" not in sys.modules:
+        return False
+    from . import gpu_copy
+
+    return gpu_copy.is_on_gpu(value)
+
 
 def piece(form: Form, value: object, start: int, stop: int) -> memoryview:
     """Bytes start to stop of an array; a view of its memory where they lie in order there."""
@@ -24,6 +37,21 @@ def piece(form: Form, value: object, start: int, stop: int) -> memoryview:
     first, last = start // width, -(-stop // width)
     data = _elements(form, value, first, last)
     return data[start - first * width : stop - first * width]
+
+
+@contextmanager
+def pieces(leaves: Iterable[Leaf]) -> Iterator[Piece]:
+    """`piece` for who reads these arrays one piece after the other, in any number of threads.
+
+    What it gives of an array on a GPU holds until its thread asks again.
+    """
+    if not any(is_on_gpu(leaf.value) for leaf in leaves):
+        yield piece
+        return
+    from .gpu_pieces import GpuPieces
+
+    with GpuPieces() as ahead:
+        yield ahead.piece
 
 
 def gather(form: Form, leaves: Sequence[Leaf]) -> bytes | memoryview:

@@ -1,6 +1,6 @@
-"""Copies from GPUs into a staging area: queued at once on streams of their own, then awaited.
+"""Copies from GPUs into memory of the host: queued on streams of their own, then awaited.
 
-Where the area is pinned, GPUs write into it by themselves, as fast as the bus is; else the driver
+Where that is pinned, GPUs write into it by themselves, as fast as the bus is; else the driver
 copies once more. Import this only where torch is loaded.
 """
 
@@ -38,17 +38,32 @@ def copying(memory: Buffer, pieces: Iterable[GpuPiece]) -> Iterator[None]:
     The values are those that the GPUs have come to: what had to be computed first was awaited on
     all streams (see `checkpointer.source_of`).
     """
-    streams: dict[torch.device, torch.cuda.Stream] = {}
+    streams = Streams()
     try:
         for piece in pieces:
-            device = piece.value.device
-            if device not in streams:
-                streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            with torch.cuda.stream(streams[device]):
-                _queue(memory, piece)
+            streams.copy(memory, piece)
         yield
     finally:
-        for stream in streams.values():
+        streams.wait()
+
+
+class Streams:
+    """One for each GPU that is copied from, beside that of the program."""
+
+    def __init__(self) -> None:
+        self._by_device: dict[torch.device, torch.cuda.Stream] = {}
+
+    def copy(self, memory: Buffer, piece: GpuPiece) -> None:
+        """Queues a copy."""
+        device = piece.value.device
+        if device not in self._by_device:
+            self._by_device[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._by_device[device]):
+            _queue(memory, piece)
+
+    def wait(self) -> None:
+        """Returns when all copies are done."""
+        for stream in self._by_device.values():
             stream.synchronize()
 
 

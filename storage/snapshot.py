@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ def take(staging: Staging, order: Order, later: Container[int] = ()) -> Snapshot
 def pin_for_gpus(staging: Staging, leaves: Iterable[Leaf]) -> None:
     """Pins the memory that there is, when arrays are to come from a GPU."""
     for leaf in leaves:
-        if _is_on_gpu(leaf):
+        if content.is_on_gpu(leaf.value):
             staging.pin(cast("torch.Tensor", leaf.value).device)
             return
 
@@ -130,25 +129,18 @@ def _copy(memory: Buffer, source: Source, places: Sequence[int], numbers: Iterab
     """Large ones, in several threads: numpy and torch let them run."""
 
     pieces = list(_pieces(source, places, numbers))
-    on_gpus = [piece for piece in pieces if _is_on_gpu(piece.leaf)]
+    on_gpus = [piece for piece in pieces if content.is_on_gpu(piece.leaf.value)]
 
     def copy(piece: _Piece) -> None:
         at, leaf, start, stop = piece
         data = content.piece(source.forms[leaf.form], leaf.value, start, stop)
         memory[at + start : at + stop] = np.frombuffer(data, np.uint8)
 
+    on_host = [piece for piece in pieces if not content.is_on_gpu(piece.leaf.value)]
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     with _from_gpus(memory, on_gpus):
-        for _ in in_parallel(copy, (one for one in pieces if not _is_on_gpu(one.leaf)), threads):
+        for _ in in_parallel(copy, on_host, threads):
             pass
-
-
-def _is_on_gpu(leaf: Leaf) -> bool:
-    if "torch" not in sys.modules:
-        return False
-    from . import gpu_copy
-
-    return gpu_copy.is_on_gpu(leaf.value)
 
 
 def _from_gpus(memory: Buffer, pieces: list[_Piece]) -> AbstractContextManager[None]:

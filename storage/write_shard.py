@@ -107,11 +107,12 @@ def write_shard(
         lambda places, pack_place: _index(source, unchanged, places, pack_place).to_bytes(),
     )
     written = [leaf for n, leaf in enumerate(own) if n not in unchanged]
-    arrays = (
-        _run(extent, forms, leaf) for extent, leaf in zip(container.arrays, written, strict=True)
-    )
-    runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
-    with shown(new_bytes) as advance:
+    with shown(new_bytes) as advance, content.pieces(written) as piece:
+        arrays = (
+            _run(extent, forms, leaf, piece)
+            for extent, leaf in zip(container.arrays, written, strict=True)
+        )
+        runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
         return complete(
             path,
             way,
@@ -173,9 +174,9 @@ def _require_space(folder: Path, size_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf) -> Run:
+def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf, piece: content.Piece) -> Run:
     form = forms[leaf.form]
-    return Run(extent.at, form.size_bytes, partial(content.piece, form, leaf.value))
+    return Run(extent.at, form.size_bytes, partial(piece, form, leaf.value))
 
 
 def _index(
