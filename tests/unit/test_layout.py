@@ -53,7 +53,7 @@ def test_each_link_is_a_link_and_points_home(room: str) -> None:
 
 def test_the_package_itself_holds_nothing_else() -> None:
     names = {path.name for path in PACKAGE.iterdir()} - {"__pycache__"}
-    assert names == {"__init__.py", "counted.py", "errors.py", "py.typed", *ROOMS}
+    assert names == {"__init__.py", "answer.py", "counted.py", "errors.py", "py.typed", *ROOMS}
 
 
 def test_nobody_imports_a_room_by_its_bare_name() -> None:
