@@ -53,14 +53,19 @@ class Trial:
         return [str(PYTHON), str(JOB), "--save", save, "--trace", str(self.trace), *own]
 
 
-def start_relight(trial: Trial, *, warm: bool = True) -> None:
+def start_relight(trial: Trial, *, warm: bool = True, spares: int = 0) -> None:
     spec = trial.folder / "job.yaml"
     spec.write_text(
         yaml.safe_dump(
             {
                 "name": "bench",
                 "command": trial.rank_command("relight"),
-                "resources": {"nodes": 2, "tasks_per_node": 2, "time": "0:20:00"},
+                "resources": {
+                    "nodes": 2,
+                    "spares": spares,
+                    "tasks_per_node": 2,
+                    "time": "0:20:00",
+                },
                 "env": {"OMP_NUM_THREADS": "1"},
                 "checkpoint": {"interval": "10 steps"},
                 "restart": {"warm": warm},
@@ -105,7 +110,11 @@ def start_submitit(trial: Trial) -> None:
 CONTENDERS: dict[str, Callable[[Trial], None]] = {
     "relight": start_relight,
     "relight, cold": partial(start_relight, warm=False),
+    "relight, hot spare": partial(start_relight, spares=1),
     "torchrun": start_torchrun,
     "submitit": start_submitit,
     "requeue script": start_requeue,
 }
+
+# What a contender is there for: a spare is of use only where a host is lost.
+ONLY: dict[str, tuple[str, ...]] = {"relight, hot spare": ("loss of a host",)}

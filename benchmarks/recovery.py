@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from contenders import CONTENDERS, Trial
+from contenders import CONTENDERS, ONLY, Trial
 from faults import FAULTS
 from report import image, plot_bars, replace_part
 from stage.site import Site, eventually
@@ -135,6 +135,8 @@ def main() -> None:
         for number, fault, contender in product(
             range(options.rounds), options.faults, options.contenders
         ):
+            if fault not in ONLY.get(contender, FAULTS):
+                continue
             rounds = results.setdefault(fault, {}).setdefault(contender, [])
             if number < len(rounds):
                 continue

@@ -212,6 +212,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "StartFailed": lambda d: f"the ranks did not start: {d.get('detail')}",
     "RankExited": _rank_exited,
     "RankLost": lambda d: f"rank {d.get('rank')} on {d.get('node')} is lost: {d.get('detail')}",
+    "ProbeUnanswered": lambda d: (
+        f"{_names(d.get('nodes'))}: no answer in {d.get('waited_s')} s; it is waited for"
+    ),
     "RanksHung": _ranks_hung,
     "RanksLingered": _ranks_lingered,
     "RanksStraggled": lambda d: f"slow: {d.get('detail')}",

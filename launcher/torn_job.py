@@ -8,6 +8,7 @@ it, and the component may be given one of their nodes. Steps over all of them do
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,7 +17,7 @@ from relight.resilience.config import RunConfig
 from relight.resilience.exit_codes import EXIT_RESTART
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Cluster
-from relight.resilience.supervise.journal import read_journals
+from relight.resilience.supervise.journal import Record, read_journals
 from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.slurm.client import SlurmClient
@@ -37,9 +38,8 @@ def leave_torn(config: RunConfig, cluster: Cluster) -> int | None:
     try:
         if config.restart.mode == "never" or not is_torn(SlurmClient().job(job_id)):
             return None
-        records = read_journals(folder.journals)
-        left = dict.fromkeys(str(r.data["node"]) for r in records if r.name == "ExcludeNode")
-        restart = cluster.new_allocation(tuple(left), config.restart.mode)
+        left = nodes_to_leave(read_journals(folder.journals))
+        restart = cluster.new_allocation(left, config.restart.mode)
     except RelightError as error:
         sys.stderr.write(f"relight: job {job_id} may lack a component: {error}\n")
         return None
@@ -50,6 +50,16 @@ def leave_torn(config: RunConfig, cluster: Cluster) -> int | None:
         f"{restart.job_id} ({restart.mode})\n"
     )
     return EXIT_RESTART
+
+
+def nodes_to_leave(records: Sequence[Record]) -> tuple[str, ...]:
+    """The excluded ones, and the batch host whose loss has torn the job: it may be up again, and
+    nobody of ours was left to say a word against it."""
+    left = {str(record.data["node"]): None for record in records if record.name == "ExcludeNode"}
+    starts = [record for record in records if record.name == "AttemptStarted"]
+    if starts and records[-1].name != "Finish":
+        left[str(starts[-1].data["batch_node"])] = None
+    return tuple(left)
 
 
 def is_torn(job: JobFacts) -> bool:

@@ -167,6 +167,14 @@ class NodesProbed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeUnanswered:
+    """Not all of the suspects have answered at once; what becomes of it is told by NodesProbed."""
+
+    nodes: tuple[str, ...]
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodesRejected:
     """The user wants the run to leave nodes. ``bad`` maps each to the reason."""
 
@@ -336,6 +344,7 @@ Event = (
     | GpuMemoryStayed
     | LossNotFinite
     | NodesProbed
+    | ProbeUnanswered
     | NodesRejected
     | NodesWatched
     | ExclusionForgotten

@@ -14,7 +14,6 @@ from .actions import (
     Action,
     AwaitStorage,
     Outcome,
-    ProbeNodes,
     RollBack,
     RunPreflight,
     StopRanks,
@@ -41,6 +40,7 @@ from .events import (
     NodesWatched,
     Notified,
     PreflightFinished,
+    ProbeUnanswered,
     RankExited,
     RankLost,
     RanksHung,
@@ -58,6 +58,7 @@ from .events import (
 from .moving import allocation_arranged, allocation_refused, given_again
 from .past import remember
 from .policy import Policy
+from .probing import ask, nodes_probed, probe_unanswered
 from .rules import Blame, Budget
 from .state import Phase, State
 from .storage_events import (
@@ -143,7 +144,9 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case RanksStopped():
             return _ranks_stopped(state, event, policy, now)
         case NodesProbed():
-            return _nodes_probed(state, event, policy, now)
+            return nodes_probed(state, event, policy, now)
+        case ProbeUnanswered():
+            return probe_unanswered(state, event, policy, now)
         case NodesRejected():
             return exclude(state, event.bad, USER)
         case NodeDegraded():
@@ -263,8 +266,8 @@ def _preflight_finished(
     if excluded:
         state = charge(state, Budget.NODE)
     if event.silent:
-        order = ProbeNodes(nodes=event.silent, reason="no report came from them")
-        return replace(state, phase=Phase.PROBING), (*excluded, order)
+        state, asked = ask(state, event.silent, "no report came from them")
+        return state, (*excluded, *asked)
     if common := not_the_nodes(state):
         state, more = finish(state, Outcome.FAILED, EXIT_FAILED, PREFLIGHT, common)
         return state, (*excluded, *more)
@@ -286,12 +289,10 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
     if state.stop is not None and state.stop.ends_allocation:
         state, more = leave(state, policy, now)
     elif state.suspects:
-        order = ProbeNodes(nodes=state.suspects, reason="a node is blamed on evidence only")
-        state, more = replace(state, phase=Phase.PROBING), (order,)
+        state, more = ask(state, state.suspects, "a node is blamed on evidence only")
     elif node := untested(state):
         reason = f"hardware may have failed, {node} is tested before it is used again"
-        order = ProbeNodes(nodes=(node,), reason=reason, work=True)
-        state, more = replace(state, phase=Phase.PROBING), (order,)
+        state, more = ask(state, (node,), reason, work=True)
     elif state.fault is not None and state.fault.cause is FaultCause.FILESYSTEM:
         reason = f"no restart and no other node cures it: {state.fault.evidence}"
         wait = AwaitStorage(limit_s=policy.outage_s, reason=reason)
@@ -316,19 +317,6 @@ def _fault_of_all(state: State, policy: Policy) -> State:
     if state.alike < ranks or not state.alike_elsewhere:
         return state
     return replace(state, fault=of_the_program(fault, ranks))
-
-
-def _nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) -> Decision:
-    if state.phase is not Phase.PROBING:
-        return state, ()
-    state, excluded = exclude(state, event.silent, FaultCause.NODE_DOWN.value)
-    state, failed = exclude(state, event.failed, cause_of_fault(state))
-    if state.fault is None and state.stop is None:  # asked after the preflight: nothing has failed
-        state = charge(state, Budget.NODE) if excluded else state
-        state, more = start(state, policy, now, "preflight is done")
-    else:
-        state, more = come_back(state, policy, now)
-    return state, (*excluded, *failed, *more)
 
 
 def _storage_answered(state: State, policy: Policy, now: float) -> Decision:

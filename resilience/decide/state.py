@@ -128,6 +128,7 @@ class State:
     alike_elsewhere: bool = False  # one of them on another node than the fault's
     witnesses: frozenset[str] = frozenset()  # nodes on which the file system has failed
     suspects: tuple[str, ...] = ()
+    probed: tuple[str, ...] = ()  # the nodes that were asked last
     degraded: tuple[Exclusion, ...] = ()  # turned bad under the ranks, which still run on them
     last_choice: tuple[Exclusion, ...] = ()  # nodes that are used when no other is there, and why
     kept: frozenset[str] = frozenset()  # likewise, and no other node could be had for them

@@ -9,6 +9,7 @@ from .causes import StopCause
 from .events import RankExited, RanksLingered, StopRequested, ToldToSave
 from .moving import ask_early
 from .policy import Policy
+from .probing import not_asked
 from .state import Phase, State, Stop
 from .ways_back import Decision, leave
 
@@ -26,6 +27,8 @@ def stop_requested(state: State, event: StopRequested, policy: Policy, now: floa
     if not stop.ends_allocation and state.phase is not Phase.RUNNING:
         return state, ()  # the job goes on, and there is nothing to save
     state = replace(state, stop=stop)
+    if stop.ends_allocation:
+        state = not_asked(state)
     if state.phase is Phase.RUNNING:
         order = SaveAndStop(cause=stop.cause, kill_at=stop.kill_at, reason=stop.evidence)
         state, early = ask_early(state, policy, now)

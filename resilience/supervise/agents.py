@@ -29,6 +29,7 @@ SILENT_LIMIT_S: Final = 5.0
 BROKEN_LIMIT_S: Final = 2.0
 GPU_LIMIT_S: Final = 10  # for programs that have ended to give the memory of their GPUs back
 _ANSWER_S: Final = 10.0
+_NO_PATIENCE_S: Final = 0.2
 
 
 class Agents:
@@ -202,7 +203,11 @@ class Agents:
             return
         for line in self._channel.lines.values():
             line.send({"type": "quit", "keep": line.node in stay})
-        await processes.end(self._process)
+        if self.all_connected:
+            await processes.end(self._process)
+        else:  # the command waits for tasks on nodes that are gone, and does not end by itself
+            await self._channel.all_ended(processes.POLITE_S)
+            await processes.end(self._process, patience_s=_NO_PATIENCE_S)
         self._process = None
 
     async def _until(self, condition: Callable[[], bool], limit_s: float) -> bool:

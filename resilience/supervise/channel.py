@@ -21,6 +21,7 @@ from ..numbered import BEAT, Numbered
 
 HELLO_LIMIT_S: Final = 10.0
 BEAT_S: Final = 5.0
+_TURN_S: Final = 0.05
 _BACKLOG: Final = 4096  # all agents of a large world connect at once
 
 
@@ -220,6 +221,14 @@ class Channel:
             del self._lines[line.task]
             self._dropped.add(line.task)
         line.close()
+
+    async def all_ended(self, limit_s: float) -> None:
+        """Wait until no agent that is still known has a connection."""
+        give_up_at = time.monotonic() + limit_s
+        while time.monotonic() < give_up_at:
+            if all(line.broken_at is not None for line in self._lines.values()):
+                return
+            await asyncio.sleep(_TURN_S)
 
     async def _beat(self) -> None:
         while True:

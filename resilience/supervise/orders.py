@@ -36,6 +36,7 @@ from ..decide.events import (
     AllocationRefused,
     Event,
     ExclusionForgotten,
+    ProbeUnanswered,
     RestoreImpossible,
     StartFailed,
 )
@@ -55,6 +56,7 @@ from .saves import Saves
 
 _log: Final = logging.getLogger(__name__)
 
+_AT_ONCE_S: Final = 1.0  # a node that lives starts a command in less
 _STORAGE_PAUSE_S: Final = 5.0
 _SILENCE_LIMIT_S: Final = 600.0  # of the scheduler, when nobody ends the job
 _SILENCE_PAUSE_S: Final = 3.0
@@ -214,9 +216,14 @@ class Orders:
         if order.work:
             tested = put_to_work(self._config, self._cluster, self._allocation, order.nodes)
             self._emit(await tested)
-        else:
-            job = self._allocation
+            return
+        told = ProbeUnanswered(nodes=order.nodes, waited_s=_AT_ONCE_S)
+        late = asyncio.get_running_loop().call_later(_AT_ONCE_S, self._emit, told)
+        job = self._allocation
+        try:
             self._emit(await probe(self._cluster, order.nodes, job.batch_node, len(job.nodes)))
+        finally:
+            late.cancel()
 
     def _before_a_start(self, work: Coroutine[object, object, None]) -> None:
         task = self._spawn(work)

@@ -7,11 +7,12 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import Final
 
 from . import tied
 from .cluster import Command
 
-_POLITE_S = 3.0
+POLITE_S: Final = 3.0
 
 
 async def start_tied(command: Command, output: Path | None) -> asyncio.subprocess.Process:
@@ -45,14 +46,14 @@ async def start_beside(command: Command) -> asyncio.subprocess.Process:
     )
 
 
-async def end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process, patience_s: float = POLITE_S) -> None:
     """Wait a little for a process to end by itself, then end it."""
     for order in (None, signal.SIGTERM, signal.SIGKILL):
         if order is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(order)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _POLITE_S)
+            await asyncio.wait_for(process.wait(), patience_s)
             return
 
 

@@ -17,6 +17,7 @@ from .cluster import Cluster, StepRequest
 
 _PATIENCE_S: Final = LOOK_S + 15.0  # a look, and the step's start
 _NAMED: Final = 4
+_END_S: Final = 1.0  # with a node that is gone the step does not end, and nothing is lost with it
 
 
 class WatchStep:
@@ -93,7 +94,7 @@ class WatchStep:
         self._over = True
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
-            await processes.end(self._process)
+            await processes.end(self._process, patience_s=_END_S)
 
     def _listen(self) -> None:
         found = stamps(self._out_dir, self._silent)

@@ -110,6 +110,10 @@ def test_a_cut_network_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
         (excluded,) = run.data_of("ExcludeNode")
         assert (excluded["node"], excluded["cause"]) == (victim, "node down"), run.story()
         assert len(run.data_of("AttemptStarted")) == 1
+        names = [record.name for record in run.records()]
+        assert names.index("ProbeUnanswered") < names.index("NodesProbed")
+        starts = [place for place, name in enumerate(names) if name == "StartRanks"]
+        assert starts[1] < names.index("NodesProbed"), "the spare does not wait for its failure"
     finally:
         site.node("heal", victim)
 

@@ -111,6 +111,7 @@ def test_power_loss_of_a_host_of_the_second_component(site: Site, undisturbed: U
         assert_survived(run, digest)
         assert victim not in run.nodes()
         assert len(run.data_of("AttemptStarted")) == 2, "all components come back together"
+        assert [data["node"] for data in run.data_of("ExcludeNode")] == [victim], run.story()
     finally:
         site.node("start", victim)
 

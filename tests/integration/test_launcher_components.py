@@ -15,7 +15,9 @@ from relight.launcher.clusters.slurm.restart import Rearrangement
 from relight.launcher.torn_job import leave_torn
 from relight.resilience.config import ProgramKind, RunConfig
 from relight.resilience.exit_codes import EXIT_RESTART
+from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.cluster import Restart, StepRequest
+from relight.resilience.supervise.journal import Entry, JournalWriter
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 BATCH = {
@@ -130,8 +132,13 @@ def test_a_job_that_slurm_restarted_in_part_is_left_for_a_whole_one(
     (fake / "squeue.out").write_text("")
     env = {**BATCH, "SLURM_RESTART_COUNT": "1"}
     run_config.run_dir.mkdir(parents=True, exist_ok=True)
+    journal = JournalWriter(RunFolder(run_config.run_dir).journal("5.0"))
+    journal.write([Entry(0.0, "event", "AttemptStarted", {"batch_node": "n1"})])
+    journal.close()
     assert leave_torn(run_config, SlurmCluster(run_config, env)) == EXIT_RESTART
-    assert any(call.startswith("sbatch") and "afterany:5" in call for call in calls(fake))
+    (sent,) = [call for call in calls(fake) if call.startswith("sbatch")]
+    assert "afterany:5" in sent
+    assert "--exclude=n3,n1 " in sent, "the lost batch host, though it is up again"
     (fake / "scontrol.out").write_text(told)
     assert leave_torn(run_config, SlurmCluster(run_config, env)) is None
 

@@ -33,6 +33,7 @@ from relight.resilience.decide.events import (
     NodesRejected,
     NodesWatched,
     PreflightFinished,
+    ProbeUnanswered,
     RankExited,
     RankLost,
     RanksHung,
@@ -96,7 +97,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(RankLost, generation=generations, rank=ranks, node=nodes, detail=st.just("x")),
     st.builds(RanksStopped, generation=generations),
     st.builds(NodesRejected, bad=evidence),
-    st.builds(NodesProbed, answered=st.just(()), silent=evidence, failed=evidence),
+    st.builds(NodesProbed, answered=st.just(NODES), silent=evidence, failed=evidence),
+    st.builds(ProbeUnanswered, nodes=st.tuples(nodes), waited_s=st.just(1.0)),
     st.builds(NodesExamined, bad=evidence),
     st.builds(
         StopRequested,

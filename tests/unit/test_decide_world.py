@@ -31,6 +31,7 @@ from relight.resilience.decide.events import (
     NodeDegraded,
     NodesProbed,
     PreflightFinished,
+    ProbeUnanswered,
     RankExited,
     RankLost,
     RanksHung,
@@ -110,7 +111,9 @@ class World:
                 )
             case ProbeNodes():
                 silent = dict.fromkeys(order.nodes, "no answer") if chance < 0.5 else {}
-                self.queue.append(NodesProbed(answered=(), silent=silent))
+                answered = () if silent else order.nodes
+                self.queue.append(ProbeUnanswered(nodes=order.nodes, waited_s=1.0))
+                self.queue.append(NodesProbed(answered=answered, silent=silent))
             case AwaitStorage() if chance < 0.2:
                 self.queue.append(StorageSilent(waited_s=900.0, detail="x"))
             case AwaitStorage():

@@ -1,0 +1,103 @@
+"""Suspects that are asked, and those that nobody waits for."""
+
+from __future__ import annotations
+
+from promises import step
+
+from relight.resilience.decide.actions import (
+    Action,
+    ExcludeNode,
+    RequestAllocation,
+    StartRanks,
+)
+from relight.resilience.decide.causes import StopCause
+from relight.resilience.decide.events import (
+    AttemptStarted,
+    Event,
+    NodesProbed,
+    PreflightFinished,
+    ProbeUnanswered,
+    RankLost,
+    RanksStarted,
+    RanksStopped,
+    StopRequested,
+)
+from relight.resilience.decide.policy import Policy
+from relight.resilience.decide.state import Phase, State
+
+POLICY = Policy(nodes=2, tasks_per_node=1)
+FINE = PreflightFinished(bad={})
+LOST = RankLost(generation=1, rank=1, node="n2", detail="silent")
+STOPPED = RanksStopped(generation=1)
+
+SILENT = NodesProbed(answered=(), silent={"n2": "no answer"})
+UNANSWERED = ProbeUnanswered(nodes=("n2",), waited_s=1.0)
+
+
+def attempt(*nodes: str) -> AttemptStarted:
+    return AttemptStarted(
+        attempt="7.0", job_id="7", restart_count=0, nodes=nodes, batch_node=nodes[0]
+    )
+
+
+def started(generation: int = 1) -> RanksStarted:
+    return RanksStarted(generation=generation, nodes=("n1", "n2"), world_size=2)
+
+
+def tell(*events: Event, state: State | None = None) -> tuple[State, tuple[Action, ...]]:
+    state = state or State()
+    actions: tuple[Action, ...] = ()
+    for event in events:
+        state, actions = step(state, event, POLICY, 0.0)
+    return state, actions
+
+
+def lose_n2(*nodes: str) -> State:
+    return tell(attempt(*nodes), FINE, started(), LOST, STOPPED)[0]
+
+
+def only(actions: tuple[Action, ...]) -> Action:
+    (action,) = actions
+    return action
+
+
+def test_a_spare_is_not_kept_waiting_for_a_command_on_a_dead_node_to_fail() -> None:
+    state, actions = tell(UNANSWERED, state=lose_n2("n1", "n2", "n3"))
+    order = only(actions)
+    assert isinstance(order, StartRanks)
+    assert order.nodes == ("n1", "n3")
+    assert "not answered" in order.reason
+    assert (state.failures, state.node_failures) == (0, 1), "it is not the program's failure"
+    after, actions = tell(SILENT, state=state)
+    assert isinstance(only(actions), ExcludeNode)
+    assert after.phase is Phase.STARTING
+    after, actions = tell(NodesProbed(answered=("n2",), silent={}), state=state)
+    assert (after, actions) == (state, ()), "then it is a spare"
+
+
+def test_a_late_answer_of_one_node_is_not_that_of_another() -> None:
+    state = lose_n2("n1", "n2", "n3", "n4")
+    state, _ = tell(UNANSWERED, started(2), state=state)
+    first = RankLost(generation=2, rank=0, node="n1", detail="silent")
+    state, _ = tell(first, RanksStopped(generation=2), state=state)
+    state, actions = tell(SILENT, state=state)
+    assert isinstance(only(actions), ExcludeNode)
+    assert state.phase is Phase.PROBING, "n1 is still asked"
+    _, actions = tell(NodesProbed(answered=(), silent={"n1": "no answer"}), state=state)
+    assert isinstance(actions[-1], StartRanks)
+    assert actions[-1].nodes == ("n3", "n4")
+
+
+def test_without_a_spare_the_answer_is_waited_for() -> None:
+    state = lose_n2("n1", "n2")
+    assert tell(UNANSWERED, state=state) == (state, ())
+
+
+def test_a_suspect_that_nobody_had_the_time_to_ask_is_avoided_by_the_next_job() -> None:
+    state = lose_n2("n1", "n2")
+    _, actions = tell(
+        StopRequested(cause=StopCause.REQUEUED, kill_at=9.0, evidence="x"), state=state
+    )
+    order = only(actions)
+    assert isinstance(order, RequestAllocation)
+    assert order.exclude == ("n2",)
