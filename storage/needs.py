@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .boxes import Box, Part, Shape
@@ -28,11 +28,14 @@ class Needs:
         pieces: what this rank is to hold of arrays that lie in parts.
         any_rank: where the value of any rank will do, though they may differ.
         per_rank: what each rank has for itself, as random numbers.
+        into: arrays that the program has, nested as in the state, whose memory may be written over;
+            it is worth nothing when the restore fails. See `targets`.
     """
 
     pieces: Mapping[Key, Piece]
     any_rank: frozenset[Key] = frozenset()
     per_rank: frozenset[Key] = frozenset()
+    into: Mapping[Key, object] = field(default_factory=dict)
 
 
 def pieces_of(state: object) -> dict[Key, Piece]:
@@ -43,7 +46,7 @@ def pieces_of(state: object) -> dict[Key, Piece]:
 def _pieces(value: object, key: Key) -> Iterator[tuple[Key, Piece]]:
     if isinstance(value, Mapping):
         for name, member in value.items():
-            yield from _pieces(member, (*key, name if isinstance(name, str) else _spelled(name)))
+            yield from _pieces(member, (*key, spelled(name)))
     elif isinstance(value, list | tuple):
         for place, member in enumerate(value):
             yield from _pieces(member, (*key, str(place)))
@@ -65,6 +68,8 @@ def _part(value: object, key: Key) -> Part | None:
         raise StateRefused("/".join(key), str(error)) from error
 
 
-def _spelled(name: object) -> str:
+def spelled(name: object) -> str:
     """As in `keys.part_of_path`, for the keys that trees spell as JSON does."""
+    if isinstance(name, str):
+        return name
     return json.dumps(name) if isinstance(name, int | float | None) else repr(name)

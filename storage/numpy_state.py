@@ -46,6 +46,23 @@ def same_memory(array: Array) -> Hashable:
     return ("numpy", start, array.shape, array.strides, array.dtype)
 
 
+def memory(value: Array) -> Buffer | None:
+    """Its bytes, to be written over; None where they do not lie in C order."""
+    if not (value.flags.c_contiguous and value.flags.writeable):
+        return None
+    return cast(Buffer, np.asarray(value).reshape(-1).view(np.uint8))
+
+
+def extent(value: Array) -> tuple[int, int]:
+    """Where its memory begins and ends, with what lies in between."""
+    if value.size == 0:
+        return 0, 0
+    start = value.__array_interface__["data"][0]
+    reach = [(n - 1) * by for n, by in zip(value.shape, value.strides, strict=True)]
+    stop = start + sum(one for one in reach if one > 0) + value.itemsize
+    return start + sum(one for one in reach if one < 0), stop
+
+
 def rebuild(form: Form, data: Buffer) -> Array | np.generic:
     """The array over `data`, which it owns from now on. Raises ValueError on a misfit."""
     dtype = undescribe(form.dtype)

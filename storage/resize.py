@@ -44,19 +44,24 @@ def load_for(
     """A rank's state, whatever number of ranks saved it. Tensors come back on the CPU.
 
     Shards that are in a node's `tier` too are read there, and what `neighbours` want too is read by
-    one of them.
+    one of them. `needs.into` is written over only where the rank gets what it has saved itself.
 
     Raises:
         RanksDiffer: ranks have saved different values of a thing, and nothing says whose counts.
         PartsUnfit: the saved parts do not fill what is needed exactly once.
         CheckpointDamaged, FormatUnknown: as for `load_shard`.
     """
+
+    def as_saved() -> Loaded:
+        into = needs.into
+        return Loaded(load_shard(directory, manifest, rank, None, tier, neighbours, shown, into))
+
     same_world = world_size == manifest.world_size
     if same_world and not needs.pieces:
-        return Loaded(load_shard(directory, manifest, rank, None, tier, neighbours, shown))
+        return as_saved()
     with Shards(directory, manifest, tier) as shards:
         if same_world and _as_saved(shards, rank, needs):
-            return Loaded(load_shard(directory, manifest, rank, None, tier, neighbours, shown))
+            return as_saved()
         indexes = {one: shards.index(one) for one in range(manifest.world_size)}
     _require_pieces(parts_of(indexes), needs)
     apart = set() if same_world else _set_apart(directory, manifest, world_size, needs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -27,6 +28,7 @@ from .read_shard import Damage
 from .rebuild import rebuild
 from .sealed import Json
 from .shards import Place, Shards
+from .targets import fitting
 
 State = dict[str, object]
 Wanted = Mapping[str, object]
@@ -41,11 +43,14 @@ def load_shard(
     tier: Path | None = None,
     neighbours: Neighbours | None = None,
     shown: Progress = unseen,
+    into: Mapping[Key, object] = MappingProxyType({}),
 ) -> State:
     """A rank's state as it was saved; every block is checked while it is read.
 
     Shards that are in a node's `tier` too are read there. What `neighbours`, who all have to call
-    this, want too is read by one of them. Tensors come back on the CPU.
+    this, want too is read by one of them. Tensors come back on the CPU. Arrays of the program, as
+    in `Needs.into`, are written over where they fit, and are in the state then; when this raises,
+    they may hold anything.
     Raises CheckpointDamaged, WorldChanged, PartsUnfit, FormatUnknown.
     """
     if world_size not in (None, manifest.world_size):
@@ -55,6 +60,7 @@ def load_shard(
     with Shards(directory, manifest, tier) as shards, understood(shards, rank):
         tree = shards.index(rank).tree
         borrows = shards.index(rank).borrows
+        shards.read_into(fitting(into, shards, rank))
         own = ((rank, run) for run in shards.index(rank).runs())
         shards.fetch([*own, *(_borrowed(shards, rank) if borrows else ())], neighbours, shown)
         arrays = shards.all_arrays(rank)

@@ -21,6 +21,7 @@ from .pack import unpack
 from .progress import Progress, unseen
 from .read_shard import Shard
 from .receipt import Receipt
+from .targets import Target
 
 Place = tuple[int, Run]  # a rank, and a run of its shard
 _Runs = defaultdict[int, list[tuple[Run, memoryview]]]  # by rank, with where they go
@@ -43,6 +44,7 @@ class Shards:
         self._fetched: dict[tuple[int, int | None], Buffer] = {}  # by rank and array
         self._places: dict[int, dict[int, tuple[Run, int]]] = {}
         self._keys: dict[int, dict[Key, int]] = {}
+        self._targets: Mapping[tuple[int, int], Target] = {}
 
     def __enter__(self) -> Shards:
         return self
@@ -75,6 +77,10 @@ class Shards:
         index = self.index(rank)
         return index.forms[index.arrays[number]]
 
+    def read_into(self, targets: Mapping[tuple[int, int], Target]) -> None:
+        """These arrays, by rank and number, are those of the program, once they are fetched."""
+        self._targets = targets
+
     def fetch(
         self,
         wanted: Iterable[Place],
@@ -87,7 +93,7 @@ class Shards:
         """
         shared, own = _Runs(list), _Runs(list)
         for rank, run in dict.fromkeys(wanted):
-            data = self._fetched[rank, run.array] = in_pages(run.size_bytes)
+            data = self._fetched[rank, run.array] = self._room(rank, run)
             runs = shared if neighbours is not None and self._may_be_shared(rank, run) else own
             runs[rank].append((run, data.data))
         total_bytes = sum(
@@ -128,7 +134,7 @@ class Shards:
         *own, pack = (self._fetched[rank, run.array] for run in index.runs())
         found = unpack(index, pack)
         for number, buffer in zip(index.own(), own, strict=True):
-            found[number] = content.rebuild(self.form(rank, number), buffer)
+            found[number] = self._rebuilt(rank, number, buffer)
         return [found[number] for number in range(len(index.arrays))]
 
     def array(self, rank: int, number: int) -> object:
@@ -136,7 +142,7 @@ class Shards:
         form = self.form(rank, number)
         data = self.bytes_of(rank, number, 0, form.size_bytes)
         is_view = form.size_bytes < self.index(rank).packed_below_bytes
-        return content.rebuild(form, data.copy() if is_view else data)
+        return self._rebuilt(rank, number, data.copy() if is_view else data)
 
     def number_of(self, rank: int, key: Key) -> int:
         """The array that a rank has saved under a key. Raises PartsUnfit."""
@@ -173,6 +179,14 @@ class Shards:
         data = in_pages(end - begin)
         self[rank].fill_blocks(run, first, data.data)
         return data[start - begin : stop - begin]
+
+    def _room(self, rank: int, run: Run) -> Buffer:
+        target = None if run.array is None else self._targets.get((rank, run.array))
+        return in_pages(run.size_bytes) if target is None else target.memory
+
+    def _rebuilt(self, rank: int, number: int, data: Buffer) -> object:
+        target = self._targets.get((rank, number))
+        return content.rebuild(self.form(rank, number), data) if target is None else target.array
 
     def _place(self, rank: int, number: int) -> tuple[Run, int]:
         if rank not in self._places:

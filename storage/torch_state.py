@@ -106,6 +106,25 @@ def in_order(value: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     return (tiles[0] if len(tiles) == 1 else torch.cat(tiles)).view(torch.uint8)
 
 
+def memory(value: torch.Tensor) -> Buffer | None:
+    """Its bytes, to be written over; None where they do not lie in C order on the CPU."""
+    plain = value.detach()
+    if not plain.is_cpu or not plain.is_contiguous() or plain.is_conj() or plain.is_neg():
+        return None
+    if plain.untyped_storage().nbytes() < plain.nbytes:  # given back for now, as FSDP does
+        return None
+    return cast(Buffer, plain.reshape(-1).view(torch.uint8).numpy())
+
+
+def extent(value: torch.Tensor) -> tuple[int, int]:
+    """Where its memory begins and ends, with what lies in between."""
+    if value.numel() == 0:
+        return 0, 0
+    start = value.data_ptr()
+    last = sum((n - 1) * by for n, by in zip(value.shape, value.stride(), strict=True))
+    return start, start + (last + 1) * value.element_size()
+
+
 def gather(values: Sequence[torch.Tensor]) -> memoryview:
     """All elements of tensors of one form, one tensor after the other."""
     with torch.no_grad():

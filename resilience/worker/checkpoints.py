@@ -19,7 +19,7 @@ from relight.storage.checkpointer import CheckpointDamaged, SaveFailed
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.condition import shard_fault
-from relight.storage.errors import CodecMissing, ManifestDamaged
+from relight.storage.errors import CodecMissing, ManifestDamaged, NoValidCheckpoint
 from relight.storage.layout import Incarnation, manifest_path, step_dir, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
@@ -235,8 +235,11 @@ class OwnCheckpoints:
         if self._world.rank == 0:
             self._epoch = claim_epoch(self._directory, self._incarnation)
             commit_complete(self._directory, self._epoch)
+        faults: list[str] = []
         while True:
             manifest = self._choose()
+            if manifest is None and faults:  # what failed was read into the program's own arrays
+                raise NoValidCheckpoint(str(self._directory), tuple(faults))
             if manifest is None:
                 return None
             restored, fault = self._load(manifest, needs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from relight.storage.boxes import Part, Replicated
 
 from .errors import ProtectRefused, RestoreMismatch
+from .in_place import written_over
 from .sharded import as_spread, give_state
 
 if TYPE_CHECKING:
@@ -45,13 +46,15 @@ class Protected:
     """One object, seen as a state that can be captured and restored.
 
     ``random``: whether random numbers come of it. ``outline``: what it will have in its state, of
-    this rank, while it may still be without.
+    this rank, while it may still be without. ``into``: the arrays that ``restore`` writes over, as
+    they lie in the state.
     """
 
     capture: Callable[[], object]
     restore: Callable[[object], None]
     random: bool = False
     outline: Callable[[], object] | None = None
+    into: Callable[[], object] = lambda: None
 
 
 def protect_object(name: str, thing: object) -> Protected:
@@ -75,7 +78,7 @@ def _part(name: str, thing: object) -> Protected | None:
     if not isinstance(thing, Part):
         return None
     array = protect_object(name, thing.array)
-    return Protected(lambda: thing, array.restore)
+    return Protected(lambda: thing, array.restore, into=lambda: thing)
 
 
 def _replicated(name: str, thing: object) -> Protected | None:
@@ -98,7 +101,7 @@ def _stateful(name: str, wrapped: object) -> Protected | None:
         saved = _expect(name, state, dict)
         thing.load_state_dict(_expect(name, as_spread(saved, thing.state_dict()), dict))
 
-    return Protected(thing.state_dict, restore, outline=outline)
+    return Protected(thing.state_dict, restore, outline=outline, into=lambda: written_over(thing))
 
 
 def _unwrapped(thing: object) -> object:
@@ -149,7 +152,9 @@ def _numpy(name: str, thing: object) -> Protected | None:
         return None
     if not thing.flags.writeable:
         raise ProtectRefused(f"{name} is a read-only array: it could not be restored in place")
-    return Protected(lambda: thing, lambda state: _copy_array(name, thing, state))
+    return Protected(
+        lambda: thing, lambda state: _copy_array(name, thing, state), into=lambda: thing
+    )
 
 
 def _reseed(name: str, generator: np.random.Generator, state: object) -> None:
@@ -174,7 +179,9 @@ def _torch(name: str, thing: object) -> Protected | None:
             thing.get_state, lambda state: _set_generator(name, thing, state), random=True
         )
     if isinstance(thing, torch.Tensor):
-        return Protected(lambda: thing, lambda state: _copy_tensor(name, thing, state))
+        return Protected(
+            lambda: thing, lambda state: _copy_tensor(name, thing, state), into=lambda: thing
+        )
     return None
 
 

@@ -67,6 +67,11 @@ class ProgramState:
             pieces=pieces_of({"objects": outlines}),
             any_rank=frozenset(self._any_rank),
             per_rank=frozenset(self._per_rank | seeds),
+            into={
+                ("objects", name): arrays
+                for name, one in self._objects.items()
+                if (arrays := one.into()) is not None
+            },
         )
 
     def load(self, state: Mapping[str, object], missing: Collection[tuple[str, ...]] = ()) -> None:
