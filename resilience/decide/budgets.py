@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from relight.counted import counted
 
 from .policy import Policy
 from .rules import Budget
 from .state import State
+
+_OTHERWISE: Final = (Budget.NODE, Budget.FREE, Budget.WAITED)  # these end in other ways
 
 
 def budget_of(state: State) -> Budget:
@@ -21,6 +24,8 @@ def budget_of(state: State) -> Budget:
 
 def charge(state: State, budget: Budget) -> State:
     """The counts after one more failure."""
+    if budget is Budget.WAITED:
+        return state
     if budget is Budget.NODE:
         return replace(state, node_failures=state.node_failures + 1)
     return replace(
@@ -43,7 +48,13 @@ def charge_attempt(state: State) -> State:
 def forgive(state: State) -> State:
     """The counts after a person has looked into what failed, and wants the run to go on."""
     return replace(
-        state, failures=0, idle_restarts=0, node_failures=0, blind_attempts=0, first_started=None
+        state,
+        failures=0,
+        idle_restarts=0,
+        node_failures=0,
+        blind_attempts=0,
+        outage_s=0.0,
+        first_started=None,
     )
 
 
@@ -64,7 +75,7 @@ def limit(state: State, budget: Budget, policy: Policy) -> int:
 
 def overdrawn(state: State, budget: Budget, policy: Policy) -> str | None:
     """Why the program may not be tried again, after :func:`charge`; None when it may."""
-    if budget in (Budget.NODE, Budget.FREE) or state.failures <= limit(state, budget, policy):
+    if budget in _OTHERWISE or state.failures <= limit(state, budget, policy):
         return None
     if budget is Budget.STOP:
         return "a restart would be in vain"

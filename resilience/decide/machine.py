@@ -12,7 +12,6 @@ from typing import Final, assert_never
 from ..exit_codes import EXIT_FAILED, EXIT_STOP
 from .actions import (
     Action,
-    AwaitStorage,
     Outcome,
     RollBack,
     RunPreflight,
@@ -56,6 +55,7 @@ from .events import (
     ToldToSave,
 )
 from .moving import allocation_arranged, allocation_refused, given_again
+from .outage import await_storage, storage_answered, storage_silent
 from .past import remember
 from .policy import Policy
 from .probing import ask, nodes_probed, probe_unanswered
@@ -80,7 +80,6 @@ from .ways_back import (
     exclude,
     finish,
     leave,
-    move,
     out_of_budget,
     start,
 )
@@ -178,9 +177,9 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
         case CheckpointDrilled():
             return checkpoint_drilled(state, event)
         case StorageAnswered():
-            return _storage_answered(state, policy, now)
+            return storage_answered(state, event, policy, now, PREFLIGHT)
         case StorageSilent():
-            return _storage_silent(state, event, policy, now)
+            return storage_silent(state, event, policy, now)
         case RestoreImpossible():
             reason = f"nothing to go on from: {event.reason}"
             return finish(
@@ -259,9 +258,7 @@ def _preflight_finished(
         reason = f"preflight: {event.job_fault}"
         return finish(state, Outcome.FAILED, EXIT_FAILED, PREFLIGHT, reason)
     if event.outage is not None:
-        reason = f"no other node cures it: {event.outage}"
-        wait = AwaitStorage(limit_s=policy.outage_s, reason=reason)
-        return replace(state, phase=Phase.WAITING), (wait,)
+        return await_storage(state, policy, f"no other node cures it: {event.outage}")
     state, excluded = exclude(state, event.bad, PREFLIGHT)
     if excluded:
         state = charge(state, Budget.NODE)
@@ -295,8 +292,7 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
         state, more = ask(state, (node,), reason, work=True)
     elif state.fault is not None and state.fault.cause is FaultCause.FILESYSTEM:
         reason = f"no restart and no other node cures it: {state.fault.evidence}"
-        wait = AwaitStorage(limit_s=policy.outage_s, reason=reason)
-        state, more = replace(state, phase=Phase.WAITING), (wait,)
+        state, more = await_storage(state, policy, reason)
     else:
         state, more = come_back(state, policy, now)
     return state, (*excluded, *left, *back, *more)
@@ -317,23 +313,3 @@ def _fault_of_all(state: State, policy: Policy) -> State:
     if state.alike < ranks or not state.alike_elsewhere:
         return state
     return replace(state, fault=of_the_program(fault, ranks))
-
-
-def _storage_answered(state: State, policy: Policy, now: float) -> Decision:
-    if state.phase is not Phase.WAITING:
-        return state, ()
-    if state.fault is not None:
-        return come_back(state, policy, now)
-    state = charge(state, Budget.FREE)  # the preflight met it; not for ever
-    if spent := out_of_budget(state, policy, now):
-        return finish(state, Outcome.STOPPED, EXIT_STOP, PREFLIGHT, spent)
-    order = RunPreflight(nodes=state.healthy, reason="the file system answers again")
-    return replace(state, phase=Phase.PREFLIGHT), (order,)
-
-
-def _storage_silent(state: State, event: StorageSilent, policy: Policy, now: float) -> Decision:
-    """Nodes are not kept for ever; the next ones may wait in the queue until it is back."""
-    if state.phase is not Phase.WAITING:
-        return state, ()
-    reason = f"no answer in {event.waited_s:.0f} s: {event.detail}"
-    return move(charge(state, Budget.FREE), policy, now, reason)

@@ -35,6 +35,7 @@ class Budget(StrEnum):
     START_UP = "start-up"  # once as long as nothing was ever saved, then counted
     START_UP_ALIKE = "start-up of all ranks"  # not at all as long as nothing was saved, then once
     STOP = "stop"  # a restart would be in vain
+    WAITED = "waited"  # likewise no rule's: it was waited out, and such waits end by themselves
     NODE = "node"  # follows from the evidence, never from a rule: a node was found guilty
 
 

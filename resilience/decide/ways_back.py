@@ -35,15 +35,15 @@ _SHOWN: Final = 3  # exclusions in one sentence, the newest
 Decision = tuple[State, tuple[Action, ...]]
 
 
-def come_back(state: State, policy: Policy, now: float) -> Decision:
-    """Restart inside the allocation if the budgets allow."""
+def come_back(state: State, policy: Policy, now: float, budget: Budget | None = None) -> Decision:
+    """Restart inside the allocation if the budgets allow: that of the failure, unless given."""
     if state.stop is not None:  # the job itself goes on
         why = "before a node fails" if state.stop.cause is StopCause.DEGRADED else "on a signal"
         reason = f"saved {why}; the allocation is still ours ({state.stop.evidence})"
         state = replace(state, stop=None)
         if state.fault is None:
             return start(state, policy, now, reason)
-    budget = budget_of(state)
+    budget = budget or budget_of(state)
     state = charge(state, budget)
     spent = overdrawn(state, budget, policy)
     if spent is not None:

@@ -255,7 +255,7 @@ def _progressed(state: State, step_: int) -> State:
     if step_ <= state.committed_step:
         return state
     moved = replace(state, committed_step=step_)
-    return replace(moved, failures=0, idle_restarts=0, node_failures=0)
+    return replace(moved, failures=0, idle_restarts=0, node_failures=0, outage_s=0.0)
 
 
 def checkpoint_refused(state: State, event: CheckpointRefused) -> Decision:

@@ -24,7 +24,8 @@ _log: Final = logging.getLogger(__name__)
 VERSION: Final = 1
 SHIPPED: Final = Path(__file__).with_name("rules.yaml")
 SITE: Final = Path("/etc/relight-rules.yaml")
-_NOT_OF_RULES: Final = (Budget.NODE, Budget.START_UP_ALIKE)  # they need more than one rank's end
+# They need more than the end of one rank.
+_NOT_OF_RULES: Final = (Budget.NODE, Budget.WAITED, Budget.START_UP_ALIKE)
 _KEYS: Final = frozenset(
     {"id", "cause", "lines", "signals", "codes", "blame", "cascade", "budget", "advice"}
 )

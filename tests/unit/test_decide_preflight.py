@@ -170,7 +170,7 @@ def test_a_file_system_that_is_away_on_all_nodes_is_waited_for() -> None:
 
 
 def test_one_that_the_supervisor_reaches_and_nodes_do_not_is_no_endless_wait() -> None:
-    rounds: list[Event] = [AWAY, BACK] * 4
+    rounds: list[Event] = [AWAY, StorageAnswered(waited_s=1.0)] * 4
     _, (end,) = tell([given(1, "n1", "n2"), *rounds], TWO)
     assert isinstance(end, Finish)
     assert (end.outcome, "4 restarts and no newer checkpoint" in end.reason) == (

@@ -142,7 +142,33 @@ def test_an_outage_is_waited_out_and_costs_no_failure() -> None:
     assert state.phase is Phase.WAITING
     state, actions = tell([BACK], state)
     assert isinstance(only(actions), StartRanks)
-    assert (state.failures, state.idle_restarts) == (0, 1)
+    assert (state.failures, state.idle_restarts) == (0, 0)
+
+
+def test_a_file_system_that_comes_and_goes_is_one_outage_until_a_checkpoint_is_there() -> None:
+    """A failover lets a probe through, and fails the start that follows."""
+    state, _ = tell([*RUNNING, failed(errno.EIO), *done(), RanksStopped(generation=1)])
+    back = StorageAnswered(waited_s=12.0)
+    limits = []
+    for generation in range(2, 6):
+        away = StartFailed(generation=generation, missing=(), detail="gone", errno=errno.EIO)
+        state, actions = tell([back, away, RanksStopped(generation=generation)], state)
+        limits.append(only(actions).limit_s)  # type: ignore[union-attr]
+    assert limits == [48.0, 36.0, 24.0, 12.0], "all waits together are no longer than one"
+    saved = CheckpointCommitted(step=50, generation=6)
+    state, _ = tell([back, started(6), saved], state)
+    assert (state.outage_s, state.idle_restarts) == (0.0, 0)
+
+
+def test_one_that_always_answers_and_never_serves_is_not_tried_for_ever() -> None:
+    state, _ = tell([*RUNNING, failed(errno.EIO), *done(), RanksStopped(generation=1)])
+    for generation in range(2, 10):
+        away = StartFailed(generation=generation, missing=(), detail="gone", errno=errno.EIO)
+        at_once = StorageAnswered(waited_s=0.1)
+        state, _ = tell([at_once, away, RanksStopped(generation=generation)], state)
+        if state.phase is Phase.ENDED:
+            break
+    assert state.idle_restarts == POLICY.no_progress + 1
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.ENOENT, errno.EACCES])
