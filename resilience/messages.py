@@ -55,9 +55,9 @@ program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOC
     ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard;
                    lacking: or a library is not there that reads it; the program exits
     ``beat``       step; step_s or null: the mean time of a step since the last beat, and own_s:
-                   without what was waiting for others
-    ``moving``     what, step, done_bytes, total_bytes, seconds: how far a save or a restore is, and
-                   since when it goes on; nothing is said of those that take less than a second
+                   without what was waiting for others. With moving while a save goes on, or a
+                   restore: what, step, done_bytes, total_bytes, and seconds since it began
+    ``moving``     moving: as in ``beat``, of a rank that has not begun
     ``held``       ask, step: the answer to ``hold``
     ``entered``    section, limit_s or null: no steps for a while
     ``left``       section

@@ -70,16 +70,10 @@ class Transfers:
 
     def on_word(self, rank: int, word: Message, now: float) -> None:
         """What a rank says of them, or its agent (see ``messages``)."""
+        moving = word.get("moving")
+        if isinstance(moving, Mapping):
+            self._ranks[rank] = _moving(moving, now)
         match word["type"]:
-            case "moving":
-                seconds = word.get("seconds")
-                self._ranks[rank] = _Rank(
-                    what=text(word, "what"),
-                    step=number(word, "step"),
-                    total_bytes=number(word, "total_bytes"),
-                    begun=now - (seconds if isinstance(seconds, float) else 0.0),
-                    done_bytes=number(word, "done_bytes"),
-                )
             case "restored" if rank in self._ranks:
                 self._ranks[rank].end()
             case "save_failed" | "restore_failed":
@@ -111,6 +105,17 @@ class Transfers:
         """
         alive = {rank: one for rank, one in self._ranks.items() if rank in places}
         return _sum(alive, now, places) or _sum(self._copies, now, places)
+
+
+def _moving(word: Message, now: float) -> _Rank:
+    seconds = word.get("seconds")
+    return _Rank(
+        what=text(word, "what"),
+        step=number(word, "step"),
+        total_bytes=number(word, "total_bytes"),
+        begun=now - (seconds if isinstance(seconds, float) else 0.0),
+        done_bytes=number(word, "done_bytes"),
+    )
 
 
 def _step(one: _Rank) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 
 from relight.counted import counted
 
-from ..messages import number
+from ..messages import Message, number
 from .beats import LONG_S, beat_s
 from .boundary import Boundary
 from .flight_recorder import write_record
@@ -74,7 +74,6 @@ class Listener(threading.Thread):
             for message in self._line.receive():
                 self._obey(message)
         self._beat(time.monotonic())
-        self._line.transfer.tell(self._line.send, time.monotonic(), self._beat_s)
 
     def _obey(self, message: dict[str, object]) -> None:
         match message["type"]:
@@ -108,9 +107,15 @@ class Listener(threading.Thread):
     def _beat(self, now_s: float) -> None:
         with self._changed:
             step, begun = self._boundary.done, self._boundary.begun
-        wait_s = self._beat_s if step != self._beaten_step else LONG_S
-        if begun and now_s - self._beaten_at_s >= wait_s:
-            with self._changed:
-                own_s, step_s = self._own_time.take() or (None, None)
-            self._line.send({"type": "beat", "step": step, "own_s": own_s, "step_s": step_s})
-            self._beaten_step, self._beaten_at_s = step, now_s
+        with self._line.transfer.news(now_s) as moving:
+            wait_s = self._beat_s if moving or step != self._beaten_step else LONG_S
+            if not (begun or moving) or now_s - self._beaten_at_s < wait_s:
+                return
+            word = self._beat_of(step) if begun else {"type": "moving"}
+            self._line.send({**word, "moving": moving} if moving else word)
+        self._beaten_step, self._beaten_at_s = step if begun else -1, now_s
+
+    def _beat_of(self, step: int) -> Message:
+        with self._changed:
+            own_s, step_s = self._own_time.take() or (None, None)
+        return {"type": "beat", "step": step, "own_s": own_s, "step_s": step_s}

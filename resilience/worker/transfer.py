@@ -1,6 +1,6 @@
 """How far the save or the restore of this rank is, for people who look at the run.
 
-Threads that write or read only count; the listener tells, as often as it beats. Of what takes less
+Threads that write or read only count; the listener tells of it when it beats. Of what takes less
 than a second nothing is said. Standard library only.
 """
 
@@ -25,21 +25,16 @@ class _Moving:
         self._begun_s = time.monotonic()
         self._lock = threading.Lock()
         self._done_bytes = 0
-        self._told: tuple[float, int] = self._begun_s + _WORTH_TELLING_S, -1
 
     def advance(self, size_bytes: int) -> None:
         with self._lock:
             self._done_bytes += size_bytes
 
-    def word(self, now_s: float, beat_s: float) -> Message | None:
-        """What is new; None when nothing is, or it was told a moment ago."""
-        told_s, told_bytes = self._told
-        first, done_bytes = told_bytes < 0, self._done_bytes
-        if done_bytes == told_bytes or now_s < (told_s if first else told_s + beat_s):
-            return None
-        self._told = now_s, done_bytes
+    def word(self, now_s: float) -> Message | None:
         seconds = round(now_s - self._begun_s, 3)
-        return {"type": "moving", **self._about, "done_bytes": done_bytes, "seconds": seconds}
+        if seconds < _WORTH_TELLING_S:
+            return None
+        return {**self._about, "done_bytes": self._done_bytes, "seconds": seconds}
 
 
 class Transfer:
@@ -58,12 +53,14 @@ class Transfer:
         try:
             yield moving.advance
         finally:
-            with self._telling:  # what follows, such as ``saved``, has the last word
+            with self._telling:
                 self._moving = None
 
-    def tell(self, send: Callable[[Message], None], now_s: float, beat_s: float) -> None:
-        """Says how far it is, if that has changed since it was said."""
+    @contextmanager
+    def news(self, now_s: float) -> Iterator[Message | None]:
+        """What there is to be told; None when nothing is.
+
+        It does not end before that is told, so that what follows, as ``saved``, has the last word.
+        """
         with self._telling:
-            word = None if self._moving is None else self._moving.word(now_s, beat_s)
-            if word is not None:
-                send(word)
+            yield None if self._moving is None else self._moving.word(now_s)

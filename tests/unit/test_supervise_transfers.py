@@ -11,7 +11,6 @@ import pytest
 from relight.launcher.transfers import json_lines, plain_lines, sentence, transfer_of
 from relight.resilience.messages import Message
 from relight.resilience.supervise.transfers import Transfer, Transfers
-from relight.resilience.worker.transfer import Transfer as Own
 from relight.storage.layout import Incarnation, shard_file
 from relight.storage.receipt import Receipt
 
@@ -22,7 +21,11 @@ ONE = Incarnation("7.0", 1)
 
 def moving(what: str, step: int, done_bytes: int, seconds: float) -> Message:
     about = {"what": what, "step": step, "total_bytes": 2 * GB}
-    return {"type": "moving", **about, "done_bytes": done_bytes, "seconds": seconds}
+    return {
+        "type": "beat",
+        "step": step,
+        "moving": {**about, "done_bytes": done_bytes, "seconds": seconds},
+    }
 
 
 def receipt(step: int, rank: int) -> Receipt:
@@ -149,36 +152,3 @@ def test_what_another_version_or_another_attempt_has_left_is_not_shown() -> None
     assert transfer_of({**live, "transfer": {"what": "save"}}) is None
     assert transfer_of({**live, "transfer": None}) is None
     assert transfer_of({}) is None
-
-
-def test_a_rank_says_nothing_of_what_is_short_and_little_of_what_is_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [50.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    transfer = Own()
-    said: list[Message] = []
-
-    def turns(seconds: float) -> list[object]:
-        """The listener looks four times a second, and beats every two."""
-        said.clear()
-        until = now[0] + seconds
-        while now[0] < until:
-            now[0] += 0.25
-            transfer.tell(said.append, now[0], 2.0)
-        return [(word["seconds"], word["done_bytes"]) for word in said]
-
-    assert turns(5) == []
-    with transfer.shown("save", 7, 100) as advance:
-        advance(10)
-        assert turns(0.75) == [], "it may be over in a second"
-        assert turns(0.25) == [(1.0, 10)]
-        assert turns(9) == [], "nothing new"
-        advance(20)
-        assert turns(0.25) == [(10.25, 30)]
-        advance(1)
-        assert turns(4) == [(12.25, 31)]
-        about = {"type": "moving", "what": "save", "step": 7, "total_bytes": 100}
-        assert said == [about | {"done_bytes": 31, "seconds": 12.25}]
-        advance(1)
-    assert turns(5) == [], "what follows has the last word"
