@@ -29,6 +29,7 @@ from .home import from_home
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
 from .spec import Archive, Component, Container, JobSpec, KeepRules, Notify, Resources, SecretFile
+from .spec_starters import command_per
 from .spec_values import CheckSetting
 from .units import parse_duration, parse_every, slurm_memory, slurm_time
 
@@ -84,6 +85,7 @@ def run_config(spec: JobSpec, submitter: Submitter) -> RunConfig:
         name=spec.name,
         run_dir=run_dir,
         command=tuple(spec.command),
+        command_per=command_per(spec),
         resume=tuple(spec.resume or ()),
         working_dir=working_dir,
         nodes=resources.most_nodes,

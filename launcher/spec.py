@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from relight.resilience.config import (
+    CommandPer,
     ContainerRuntime,
     Occasion,
     OnDegrade,
@@ -312,6 +313,7 @@ class JobSpec(_Section):
     name: Name = "job"
     include: Lines = []
     command: Command
+    command_per: CommandPer | None = None
     resume: Command | None = None
     resources: Resources = Resources()
     sbatch: Annotated[dict[str, Line | Literal[True]], AfterValidator(check_sbatch)] = {}

@@ -8,6 +8,7 @@ MEANINGS: Final = {
     "name": "begins the run id; the file's name by default",
     "include": "files with defaults, looked for beside this one",
     "command": "run once per task; no shell runs it",
+    "command_per": "task, or node for a command that starts the ranks of a node, as torchrun does",
     "resume": "run in the place of command from the second start on",
     "resources": "what one allocation holds",
     "resources.nodes": "nodes with ranks; {min: 2, max: 4} lets the run shrink",

@@ -1,14 +1,20 @@
-"""Commands that start ranks themselves, as torchrun does, and the spec that does without (pure)."""
+"""Commands that start ranks themselves: torchrun, once on each node, and others, which are refused
+with the spec that does without them (pure).
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final
+from itertools import dropwhile, pairwise
+from typing import TYPE_CHECKING, Final
 
+from relight.resilience.config import CommandPer
 from relight.resilience.worker.standby import PythonCommand
+
+if TYPE_CHECKING:
+    from .spec import JobSpec, Resources
 
 # What begins such a command, whichever folder it is in; and such a module, after `python -m`.
 _PROGRAMS: Final = (("torchrun",), ("accelerate", "launch"), ("accelerate-launch",))
@@ -19,6 +25,12 @@ _MODULES: Final = {
 }
 _RANKS: Final = ("--nproc-per-node", "--num-processes")  # of a node; accelerate: of all nodes
 _NODES: Final = ("--nnodes", "--num-machines")
+# Options of torchrun without a value (torch/distributed/run.py); what is no option is the program.
+_FLAGS: Final = ("--standalone", "--module", "--no-python", "--run-path", "--virtual-local-rank")
+_MEETING: Final = (
+    *("--standalone", "--node-rank", "--master-addr", "--master-port"),
+    *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,19 @@ class Starter:
         told = [f"nodes: {nodes}"] if nodes is not None and nodes > 1 else []
         told.append(f"tasks_per_node: {ranks or '<GPUs of a node>'}")
         return f"`command: {self._program}` with `resources: {{{', '.join(told)}}}`"
+
+    @property
+    def options(self) -> Iterator[tuple[str, str]]:
+        """Those of torchrun itself, spelt with dashes, each with its value or nothing."""
+        words = iter(self.arguments)
+        for word in words:
+            if not word.startswith("-"):
+                return
+            name, equals, value = word.partition("=")
+            name = name.replace("_", "-")
+            if not equals and name not in _FLAGS and name != "-m":
+                value = next(words, "")
+            yield name, value
 
     @property
     def _program(self) -> str:
@@ -61,7 +86,8 @@ class Starter:
 
 
 def starter_of(command: Sequence[str]) -> Starter | None:
-    """None for a command that starts one process."""
+    """None for a command that starts one process, or hides what it starts, as a script does."""
+    command = _without_prefix(command)
     named = (command[0].rpartition("/")[2], *command[1:])
     for words in _PROGRAMS:
         if named[: len(words)] == words:
@@ -73,20 +99,103 @@ def starter_of(command: Sequence[str]) -> Starter | None:
     return Starter(_MODULES[python.arguments[1]], python.arguments[2:])
 
 
-def fault_of_starter(command: Sequence[str]) -> str | None:
-    """Why such a command is refused, and what to write."""
-    starter = starter_of(command)
-    if starter is None:
-        return None
+def command_per(spec: JobSpec) -> CommandPer:
+    """Once per task, or once per node for what starts the ranks of one."""
+    if spec.command_per is not None:
+        return spec.command_per
+    starter = starter_of(spec.command)
+    known = starter is not None and starter.name == "torchrun"
+    return "node" if known and not _saves_itself(spec) else "task"
+
+
+def faults_of_starters(spec: JobSpec) -> Iterator[str]:
+    """Where ranks would not be started, or not as relight expects them; each with its path."""
+    if spec.command_per == "node" and (spec.mpi or spec.resources.components):
+        other = "mpi: it" if spec.mpi else "resources.components: Slurm"
+        yield f"command_per: node does not go with {other} starts each rank; leave one of both out"
+        return
+    for path, command in _commands(spec):
+        starter = starter_of(command)
+        if starter is None:
+            continue
+        if starter.name != "torchrun" or path != "command" or spec.mpi or spec.resources.components:
+            if not _saves_itself(spec):
+                yield f"{path}: {_fault_of(starter)}"
+        elif command_per(spec) == "node":
+            yield from (f"{path}: torchrun is told {fault}" for fault in _faults_of(starter, spec))
+        elif not _saves_itself(spec):
+            yield "command_per: torchrun starts the ranks of a node: leave this out, or write node"
+
+
+def _commands(spec: JobSpec) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "command", spec.command
+    for number, one in enumerate(spec.resources.components):
+        if one.command is not None:
+            yield f"resources.components.{number}.command", one.command
+
+
+def _saves_itself(spec: JobSpec) -> bool:
+    """Whether the program is one of those that need not join."""
+    return bool(spec.resume or spec.checkpoint.signal or spec.checkpoint.done)
+
+
+def _without_prefix(command: Sequence[str]) -> Sequence[str]:
+    """``env NAME=VALUE...`` and ``uv run`` only become what follows them."""
+    if command[:2] == ["uv", "run"]:
+        rest = command[2:]
+    elif command[0] == "env":
+        rest = list(dropwhile(lambda word: "=" in word, command[1:]))
+    else:
+        return command
+    return rest or command
+
+
+def _fault_of(starter: Starter) -> str:
+    """Why it cannot start the ranks, and what to write."""
     settings = (
         "; what it is told of mixed precision and the like, the program tells `Accelerator` itself"
         if starter.name != "torchrun"
         else ""
     )
     return (
-        f"command: {starter.name} starts ranks of its own, and relight starts one for each of "
+        f"{starter.name} starts ranks of its own, and relight starts one for each of "
         "resources.tasks_per_node, with RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR set as "
         f"{starter.name} does. Write {starter.instead}; cpus_per_task is of each rank "
         f"then{settings}. A program that saves by itself, and says so by "
         f"checkpoint.signal, checkpoint.done or resume, may keep {starter.name}"
     )
+
+
+def _faults_of(torchrun: Starter, spec: JobSpec) -> Iterator[str]:
+    """Options that would make another world than that of ``resources``."""
+    resources = spec.resources
+    several = resources.most_nodes > 1
+    tasks, gpus = str(resources.tasks_per_node), resources.gpus_per_node
+    for name, value in torchrun.options:
+        told = f"{name}={value}" if value else name
+        match name:
+            case "--nproc-per-node" if value != tasks:
+                if value == "gpu" and gpus == resources.tasks_per_node:
+                    continue
+                write = value if value.isdecimal() else "their number"
+                yield (
+                    f"{told}, and resources.tasks_per_node is {tasks}: write {write} there; "
+                    "the option may be left out"
+                )
+            case "--nnodes" if value not in _counts(resources):
+                yield (
+                    f"{told}, and resources.nodes is {_counts(resources)[0]}: write the number "
+                    "there; the option may be left out"
+                )
+            case "--max-restarts" if value != "0":
+                yield f"{told}: ranks are started again by relight; leave it out"
+            case "--signals-to-handle":
+                yield f"{told}: ranks are told by relight to save; leave it out"
+            case _ if several and name in _MEETING:
+                yield f"{told}: where ranks meet relight says, anew at each start; leave it out"
+
+
+def _counts(resources: Resources) -> tuple[str, ...]:
+    """How torchrun may be told the number of nodes; not at all where it changes."""
+    most, least = resources.most_nodes, resources.least_nodes
+    return (str(most), f"{most}:{most}") if least in (None, most) else (f"{least} to {most}",)

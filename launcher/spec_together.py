@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .spec_components import faults_of_components
-from .spec_starters import fault_of_starter
+from .spec_starters import faults_of_starters
 
 if TYPE_CHECKING:
     from .spec import JobSpec
@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 def faults_together(spec: JobSpec) -> Iterator[str]:
     """Each begins with the dotted path that it is about."""
     checkpoint = spec.checkpoint
-    if not (spec.resume or checkpoint.signal or checkpoint.done):  # so it does not save by itself
-        if fault := fault_of_starter(spec.command):
-            yield fault
-        for number, one in enumerate(spec.resources.components):
-            if one.command is not None and (fault := fault_of_starter(one.command)):
-                yield f"resources.components.{number}.{fault}"
+    yield from faults_of_starters(spec)
     if spec.after and any(name.lstrip("-") == "dependency" for name in spec.sbatch):
         yield "after: sbatch.dependency is given too; name its jobs here, or leave this out"
     if spec.resources.components:

@@ -22,6 +22,7 @@ OnDegrade = Literal["move", "warn"]
 OnNotFinite = Literal["warn", "stop", "rollback"]
 # "ranks": one process per task, each under an agent. "script": the batch script itself, once.
 ProgramKind = Literal["ranks", "script"]
+CommandPer = Literal["task", "node"]
 # When people are told: of how an attempt, or the run, has ended.
 Occasion = Literal["finished", "failed", "cancelled", "restarted", "interrupted"]
 ContainerRuntime = Literal["apptainer", "pyxis"]
@@ -140,8 +141,9 @@ class RunConfig:
     ``nodes`` is the number of nodes that carry ranks; the allocation holds ``spares`` more. With
     ``min_nodes`` it may be fewer for a while. With ``components`` the nodes are theirs, in their
     order, and carry what they say: the numbers of the run itself have no meaning then.
-    ``command`` is run once per task, in ``working_dir``, by the rank agent. A ``script`` is run
-    once, on the batch host, with the environment, signals and output files of the job itself.
+    ``command`` is run once per task, in ``working_dir``, by the rank agent; with ``command_per``
+    "node" once on each node, where it starts the ranks itself, as torchrun does. A ``script`` is
+    run once, on the batch host, with the environment, signals and output files of the job itself.
     ``resume`` is run in its place once it has been started, and has saved where that can be seen.
     ``without_env`` are variables that a script must not find: options of ours have set them.
     ``secret_files`` maps a variable's name to the file whose content it gets at start; the content
@@ -156,6 +158,7 @@ class RunConfig:
     resume: tuple[str, ...] = ()
     after: tuple[str, ...] = ()  # folders of runs that have to be done first
     program: ProgramKind = "ranks"
+    command_per: CommandPer = "task"
     nodes: int = 1
     min_nodes: int | None = None
     spares: int = 0

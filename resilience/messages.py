@@ -8,7 +8,8 @@ void); ``got`` is the last that has come. What the other end has not got when a 
 said again over the next one, and heeded once (``numbered``).
 
 agent → supervisor
-    ``hello``      token, task, node, local_task, pid, got: the first line of a connection
+    ``hello``      token, task, node, local_task, pid, address of its Unix socket, got: the first
+                   line of a connection
     ``port``       port: the answer to ``need_port``
     ``gpus``       held: the answer to ``gpus``, empty when their memory is free
     ``started``    generation, pid
@@ -27,6 +28,8 @@ supervisor → agent
     ``gpus``       limit_s, gpus: wait so long for the memory of GPUs to be free, then say what is
                    held; gpus: how many the run asks for on a node
     ``start``      generation, argv, cwd, env, secret_files, log, warm, watched: start the program;
+                   with ``command_of_node`` (local_rank, others: the addresses of the node's other
+                   agents) the first agent of the node does so, and each waits for its rank to join;
                    with log null it is a batch script, and does not find the variables
                    ``without_env``: it writes where the agent does, and signals reach it
     ``signal``     signal: send it to the batch script's process, and to that only
@@ -46,10 +49,14 @@ agent → program
 agent → supervisor, as the body of a ``rank``, for a program that is watched
     ``active``     output_s, idle_s: seconds since it has last written, and used a CPU
 
+agent → agent of the same node, over its Unix socket
+    ``command_ended``  how: the command that starts the ranks of the node has ended; see ``exited``
+
 program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOCKET``)
     ``joined``     rank, pid
     ``imported``   modules: for the agent only, which keeps a process with them ready
     ``failed``     nothing: for the agent only, an exception has ended the program
+    ``stopped``    code: for the agent only, the program means this, and exits 0 to spare siblings
     ``restored``   step, near, seconds or null: training starts with this step; near: from the tier
                    of its node; seconds: how long it took to read and to put back what was saved
     ``restore_failed``  step, reason, file or null: the checkpoint is damaged, in this shard;

@@ -19,7 +19,7 @@ from ..run_folder import RunFolder
 from ..worker.beats import VARIABLE as BEAT_VARIABLE
 from ..worker.beats import beat_of_world
 from ..worker.program import tail
-from . import container, processes, script
+from . import container, node_command, processes, script
 from .channel import AgentLine, Channel
 from .cluster import Allocation, Cluster, StepRequest
 
@@ -190,7 +190,10 @@ class Agents:
             argv=(python, "-P", "-m", "relight.resilience.worker.agent"),
             env=env,
             mpi=self._config.mpi,
-            options=container.step_options(self._config),
+            options=(
+                *container.step_options(self._config),
+                *node_command.step_options(self._config),
+            ),
             components=self._config.components,
             output=self._step_log,
         )

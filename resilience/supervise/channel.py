@@ -86,7 +86,8 @@ class AgentLine:
     """What is said with one agent, over one connection after the other."""
 
     __slots__ = (
-        "_connection", "broken_at", "heard", "local_task", "node", "numbered", "pid", "task",
+        "_connection", "address", "broken_at", "heard", "local_task", "node", "numbered", "pid",
+        "task",
     )  # fmt: skip
 
     def __init__(self, hello: Message) -> None:
@@ -94,6 +95,7 @@ class AgentLine:
         self.local_task = number(hello, "local_task")
         self.node = text(hello, "node")
         self.pid = number(hello, "pid")
+        self.address = str(hello.get("address"))
         self.numbered = Numbered()
         self._connection: _Connection | None = None
         self.heard = time.monotonic()

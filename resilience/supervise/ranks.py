@@ -20,8 +20,9 @@ from ..decide.events import (
     ToldToSave,
 )
 from ..messages import Message, number
+from ..place import place_of
 from ..run_folder import RunFolder
-from . import script
+from . import node_command, script
 from .agents import Agents
 from .channel import AgentLine
 from .cluster import Allocation, Cluster
@@ -149,9 +150,19 @@ class Ranks:
             self.tell(script.start_order(self._config, argv, attempt, generation))
             return
         for task, line in sorted(self._agents.lines.items()):
-            log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, task)
             self._alive[task] = line.node
-            line.send(rendezvous.start_order(self._config, task, argv, log))
+            line.send(self._start_order(rendezvous, task, argv))
+
+    def _start_order(self, rendezvous: Rendezvous, task: int, argv: tuple[str, ...]) -> Message:
+        place = place_of(self._config, task)
+        per_node = self._config.command_per == "node"
+        writer = task - place.local_rank if per_node else task
+        log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, writer)
+        order = rendezvous.start_order(self._config, task, argv, log)
+        if not per_node:
+            return order
+        addresses = {rank: line.address for rank, line in self._agents.lines.items()}
+        return node_command.of_node(self._config, order, place, addresses)
 
     # Stop
 

@@ -19,9 +19,12 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Activity:
-    """One program, by its log and its process; looked at every ``LOOK_S`` or so."""
+    """One program, by its log and its process; looked at every ``LOOK_S`` or so.
 
-    def __init__(self, pid: int, log: Path) -> None:
+    Without a process somebody else looks at its use of a CPU.
+    """
+
+    def __init__(self, pid: int | None, log: Path) -> None:
         self._pid = pid
         self._log = _Log(log)
         self._size_bytes = -1
@@ -46,9 +49,10 @@ class Activity:
             self._wrote += now - self._looked
         elif size_bytes != self._size_bytes:
             self._size_bytes, self._wrote = size_bytes, now
-        cpu_s = sum(map(cpu_of, family(self._pid)))
+        cpu_s = 0.0 if self._pid is None else sum(map(cpu_of, family(self._pid)))
         # The family may have become smaller: what an ended child has used is its parent's then.
-        if cpu_s < self._cpu_s or cpu_s - self._cpu_s > _BUSY * (now - self._looked):
+        nobody = self._pid is None
+        if nobody or cpu_s < self._cpu_s or cpu_s - self._cpu_s > _BUSY * (now - self._looked):
             self._computed = now
         self._cpu_s, self._looked = cpu_s, now
         return {"type": "active", "output_s": now - self._wrote, "idle_s": now - self._computed}
@@ -83,10 +87,16 @@ class _Log:
 def family(pid: int) -> list[int]:
     """A process and all that it has started (children of proc(5)); gone ones are left out."""
     try:
-        listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        started = children_of(pid)
     except OSError:
         return []
-    return [pid, *(each for child in listing.split() for each in family(int(child)))]
+    return [pid, *(each for child in started for each in family(child))]
+
+
+def children_of(pid: int) -> list[int]:
+    """What a process has started, by its first thread. Raises OSError when it is gone."""
+    listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in listing.split()]
 
 
 def cpu_of(pid: int) -> float:

@@ -21,21 +21,23 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from relight.storage.peer import peer
 
-from ..environ import initial_environment
 from ..messages import PASSED_ON, Message, abstract, decode, encode, number, text
 from .activity import Activity
 from .beats import SHORT_S, agent_beat_s
-from .beats import VARIABLE as BEAT_VARIABLE
 from .drains import Drains
 from .flight_recorder import recorder_variables
 from .gpu_memory import GpuMemory, has_gpus
+from .hello import first_words
+from .joined import JoinedProgram
 from .lines import Lines
+from .node_command import NodeCommand
 from .partner import Partner
-from .program import Program, before_python
+from .program import Program, Start, before_python
+from .script_environment import script_environment
 from .shared_memory import remove_leftovers
 from .stacks import Stacks
 from .standby import PythonCommand, Standby
@@ -47,7 +49,6 @@ SILENCE_LIMIT_S: Final = 30.0
 PAUSED_S: Final = 5.0
 # At its exit a program may wait for ranks that still work: MPI_Finalize is a collective.
 EXIT_PATIENCE_S: Final = 2.0
-TOKEN_PATIENCE_S: Final = 30.0  # half of the time that the supervisor waits for us
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 END_PATIENCE_S: Final = 5.0
 # The imports of the next generation must not slow down the first steps of this one.
@@ -55,13 +56,6 @@ WARM_UP_AFTER_S: Final = 15.0
 _PASSING: Final = ("beat", "active", "moving")  # words of a program that its next one makes void
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 _SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
-# What an agent is told by its environment; a batch script does not find it in its own.
-_OWN_VARIABLES: Final = frozenset(
-    {
-        "RELIGHT_CHANNEL", "RELIGHT_TOKEN_FILE", "RELIGHT_STEP",
-        "RELIGHT_TASK", "RELIGHT_LOCAL_TASK", "RELIGHT_NODE", BEAT_VARIABLE,
-    }
-)  # fmt: skip
 
 
 class Agent:
@@ -73,7 +67,8 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._begun = time.time()
         self._programs: list[Lines] = []
-        self._program: Program | None = None
+        self._program: Program | JoinedProgram | None = None
+        self._command: NodeCommand | None = None  # that starts all ranks of this node
         self._warm: PythonCommand | None = None
         self._imports: list[str] = []
         self._warm_up_at = float("inf")
@@ -99,7 +94,9 @@ class Agent:
         self._wakeup_writer = writer
         self._selector.register(self._door, selectors.EVENT_READ, self._on_door)
         self._selector.register(self._wakeup, selectors.EVENT_READ, self._on_wakeup)
-        self._supervisor = SupervisorLine(supervisor, hello, self._selector, self._obey)
+        self._supervisor = SupervisorLine(
+            supervisor, {**hello, "address": address}, self._selector, self._obey
+        )
 
     def run(self) -> None:
         """Serve until the supervisor says quit or is gone; the program does not outlive this."""
@@ -110,6 +107,8 @@ class Agent:
             if time.monotonic() - turned > PAUSED_S:
                 # The job was suspended: the silence was our own.
                 self._supervisor.heard = time.monotonic()
+            if self._command is not None:
+                self._command.look()
             self._check_program()
             if (drained := self._drains.look()) is not None:
                 self._tell_word(*drained)
@@ -125,6 +124,7 @@ class Agent:
         if self._program is not None:
             self._program.end(signal.SIGKILL)
             self._program.wait()
+        self._end_command()
         remove_leftovers(self._begun, limit_s=END_PATIENCE_S)  # what nobody has had the time for
         self._partner.end()
         self._drains.end(keep=self._keep_tier)
@@ -147,8 +147,7 @@ class Agent:
             case "start":
                 self._start(order)
             case "stop":
-                if self._program is not None and self._program.generation == order["generation"]:
-                    self._program.end(signal.Signals[text(order, "signal")])
+                self._stop(order)
             case "stacks":
                 self._show_stacks()
             case "signal":
@@ -180,6 +179,7 @@ class Agent:
         if self._program is not None:  # held for lost, and yet alive
             self._program.end(signal.SIGKILL)
             self._program.wait()
+        self._end_command()
         if "RELIGHT_CHECKPOINT_TIER" in env:
             self._drains.obey(env)
             self._drains.lodge(Path(str(env["RELIGHT_CHECKPOINT_TIER"])))
@@ -188,25 +188,52 @@ class Agent:
             base = script_environment(order["without_env"])
             self._reported = _SCRIPT_SIGNALS
         else:
-            base = {**os.environ, "RELIGHT_AGENT_SOCKET": self._address}
+            base = dict(os.environ)
+            if "command_of_node" not in order:
+                base["RELIGHT_AGENT_SOCKET"] = self._address
             base |= recorder_variables({**base, **env}, Path(text(order, "log")).parent)
-        self._program = Program(
+        self._program = self._begin(
+            order.get("command_of_node"),
             generation=number(order, "generation"),
             argv=[str(word) for word in argv],
             env={**base, **env},
             secret_files=secret_files,
             cwd=text(order, "cwd"),
             log=None if is_script else Path(text(order, "log")),
-            standby=self._standby,
-            beside=self._beside,
         )
         self._standby, self._warm_up_at, self._give_up_at = None, float("inf"), float("inf")
         self._warm = PythonCommand.of(argv) if order["warm"] is True else None
         started = {"generation": self._program.generation, "pid": self._program.pid}
         self._tell({"type": "started", **started})
         self._activity = None
-        if order.get("watched") is True and self._program.pid is not None:
+        below = isinstance(self._program, JoinedProgram)
+        if order.get("watched") is True and (below or self._program.pid is not None):
             self._activity = Activity(self._program.pid, Path(text(order, "log")))
+
+    def _begin(self, of_node: object, **what: Unpack[Start]) -> Program | JoinedProgram:
+        """The program, which is this agent's child; or the wait for the one that will join."""
+        if not isinstance(of_node, dict):
+            return Program(**what, standby=self._standby, beside=self._beside)
+        local_rank, others = of_node["local_rank"], of_node["others"]
+        if local_rank == 0:
+            self._command = NodeCommand(**what, beside=self._beside)
+            self._command.others = others
+        return JoinedProgram(
+            what["generation"], what["env"], what["log"], self._command, local_rank, len(others) + 1
+        )
+
+    def _stop(self, order: Message) -> None:
+        number_ = signal.Signals[text(order, "signal")]
+        if self._program is not None and self._program.generation == order["generation"]:
+            self._program.end(number_)
+        elif self._command is not None and self._command.generation == order["generation"]:
+            self._command.end_soon()  # its rank here has ended before
+
+    def _end_command(self) -> None:
+        """Nothing of the node's command stays."""
+        if self._command is not None:
+            self._command.end_all()
+        self._command = None
 
     # The program
 
@@ -227,10 +254,15 @@ class Agent:
             self._selector.unregister(lines.connection)
             self._programs.remove(lines)
             lines.connection.close()
+            if isinstance(self._program, JoinedProgram):
+                self._program.parted(lines.peer_pid)
             return
         generation = self._program.generation if self._program is not None else 0
         for line in new:
             body = decode(line)
+            below = self._program if isinstance(self._program, JoinedProgram) else None
+            if below is not None and not below.heard(body, lines.peer_pid):
+                continue
             if body["type"] == "imported":
                 self._note_imports(body["modules"])
                 continue
@@ -277,6 +309,8 @@ class Agent:
         if body["type"] == "committed":
             self._drains.overtaken(number(body, "step"))
             self._partner.overtaken(number(body, "step"))
+        if isinstance(self._program, JoinedProgram):
+            self._program.told(body)
         for lines in self._programs:
             # A program that is gone is noticed by its end, not here.
             with contextlib.suppress(OSError):
@@ -290,6 +324,10 @@ class Agent:
             return
         while self._programs:  # what the program said last comes before its end
             self._on_program(self._programs[0])
+        if isinstance(self._program, JoinedProgram):
+            end = self._program.poll()
+            if end is None:
+                return
         generation = self._program.generation
         self._program, self._stacks = None, None
         self._tell({"type": "exited", "generation": generation, **end})
@@ -324,14 +362,6 @@ class Agent:
             self._running = False
 
 
-def script_environment(without: object) -> dict[str, str]:
-    """The environment that Slurm gave to the batch script in whose place we are."""
-    if not isinstance(without, list):
-        raise ValueError(f"start: without_env is {without!r}, not a list")
-    unknown = _OWN_VARIABLES.union(without)
-    return {name: value for name, value in initial_environment().items() if name not in unknown}
-
-
 def free_port() -> int:
     """A TCP port that was free on this host a moment ago."""
     with socket.socket() as probe:
@@ -340,50 +370,23 @@ def free_port() -> int:
         return port
 
 
-def identity() -> tuple[int, int, str]:
-    """(task, local task, node) of this process, from whoever started the step."""
-    env = os.environ
-    if "RELIGHT_TASK" in env:
-        return int(env["RELIGHT_TASK"]), int(env["RELIGHT_LOCAL_TASK"]), env["RELIGHT_NODE"]
-    return int(env["SLURM_PROCID"]), int(env["SLURM_LOCALID"]), env["SLURMD_NODENAME"]
-
-
 def _listen_to_signals() -> None:
     """Signals only wake the loop; without a handler they would end the agent."""
     for number_ in (*_SCRIPT_SIGNALS, signal.SIGCHLD):
         signal.signal(number_, lambda *_: None)
 
 
-def _token(path: Path) -> str:
-    """The word that the supervisor knows us by; the run folder may be away for a moment."""
-    give_up_at = time.monotonic() + TOKEN_PATIENCE_S
-    while True:
-        try:
-            return path.read_text().strip()
-        except OSError:
-            if time.monotonic() > give_up_at:
-                raise
-        time.sleep(SHORT_S)
-
-
 def main() -> int:
     _listen_to_signals()
     os.environ.pop("SLURM_HOSTFILE", None)  # of the agents' step: an srun of a rank would obey it
-    task, local_task, node = identity()
+    hello = first_words()
     host, _, port = os.environ["RELIGHT_CHANNEL"].rpartition(":")
-    hello = {
-        "type": "hello",
-        "token": _token(Path(os.environ["RELIGHT_TOKEN_FILE"])),
-        "step": os.environ["RELIGHT_STEP"],
-        "task": task,
-        "local_task": local_task,
-        "node": node,
-        "pid": os.getpid(),
-    }
     try:
-        agent = Agent((host, int(port)), hello, leader=local_task == 0)
+        agent = Agent((host, int(port)), hello, leader=hello["local_task"] == 0)
     except OSError as error:
-        sys.stderr.write(f"relight agent {task} on {node}: no way to the supervisor: {error}\n")
+        sys.stderr.write(
+            f"relight agent {hello['task']} on {hello['node']}: no way to the supervisor: {error}\n"
+        )
         return 1
     agent.run()
     return 0

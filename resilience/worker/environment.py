@@ -12,6 +12,7 @@ from .interval import AUTO, EverySeconds, EverySteps, Interval, parse_interval
 from .world import World
 
 _STAGING_BYTES: Final = 8 * 1024**3
+SOCKETS: Final = "RELIGHT_AGENT_SOCKETS"  # "RANK=ADDRESS,...", of the ranks of a node
 _NUMBERS: Final = {
     "RELIGHT_WORLD_SIZE": "how many ranks the launcher has started",
     "RELIGHT_CHECKPOINT_KEEP": "how many of the newest checkpoints stay, 1 or more",
@@ -36,6 +37,7 @@ class Environment:
 
     Attributes:
         agent_socket: None when no agent has started this program.
+        below_starter: the agent has started something that started this rank, such as torchrun.
         staging_bytes: how large a state may be to be saved while steps go on; 0: none is.
         reuse: for how many saves in a row an array that does not change is left where it is.
         overlap: whether what only optimizers change is copied while the next step computes.
@@ -46,6 +48,7 @@ class Environment:
     """
 
     agent_socket: str | None
+    below_starter: bool
     attempt: str
     generation: int
     directory: Path | None
@@ -67,18 +70,21 @@ def read_environment(
     Raises:
         JoinRefused: the agent's variables are not whole, or one that has to be a number is none.
     """
-    socket = environ.get("RELIGHT_AGENT_SOCKET")
+    socket, listed = environ.get("RELIGHT_AGENT_SOCKET"), environ.get(SOCKETS)
+    if listed and not socket:
+        socket = _socket_among(listed, environ.get("RANK"))
     folder = environ.get("RELIGHT_CHECKPOINT_DIR") or directory
     try:
         attempt = environ["RELIGHT_ATTEMPT"] if socket else ""
         generation = int(environ["RELIGHT_GENERATION"]) if socket else 0
     except (KeyError, ValueError) as error:
         raise JoinRefused(
-            f"RELIGHT_AGENT_SOCKET is set, but {error} is wrong among RELIGHT_ATTEMPT and "
-            "RELIGHT_GENERATION: unset RELIGHT_AGENT_SOCKET to run without relight"
+            f"RELIGHT_AGENT_SOCKET or {SOCKETS} is set, but {error} is wrong among RELIGHT_ATTEMPT "
+            "and RELIGHT_GENERATION: unset the socket to run without relight"
         ) from error
     return Environment(
         agent_socket=socket or None,
+        below_starter=bool(listed),
         attempt=attempt,
         generation=generation,
         directory=Path(folder).absolute() if folder else None,
@@ -91,6 +97,28 @@ def read_environment(
         restore=environ.get("RELIGHT_RESTORE"),
         tier=_tier(environ),
     )
+
+
+def _socket_among(listed: str, rank: str | None) -> str:
+    """That of this rank's agent, where one command has started all ranks of the node."""
+    sockets = dict(each.partition("=")[::2] for each in listed.split(","))
+    if rank in sockets:
+        return sockets[rank]
+    here = f"relight waits for {_ranks(sockets)} on this node"
+    if rank is None:
+        raise JoinRefused(
+            f"RANK is not set, and {here}: command_per is node, so the command has to start "
+            "them, as torchrun does; leave command_per out for a command that is one rank itself"
+        )
+    raise JoinRefused(
+        f"this is rank {rank}, and {here}: let the command number the ranks of this node from "
+        "NODE_RANK, MASTER_ADDR and MASTER_PORT, as torchrun does that is told neither nodes nor "
+        "rendezvous"
+    )
+
+
+def _ranks(sockets: Mapping[str, str]) -> str:
+    return f"rank {', '.join(sockets)}" if len(sockets) == 1 else f"ranks {', '.join(sockets)}"
 
 
 def _tier(environ: Mapping[str, str]) -> TierPlace | None:
@@ -108,14 +136,20 @@ def _number(environ: Mapping[str, str], name: str, otherwise: int, *, at_least: 
 
 
 def require_own_ranks(environment: Environment, world: World) -> None:
-    """Each rank has an agent. Raises JoinRefused when something in between has started more."""
-    if environment.started_ranks not in (None, world.size):
+    """Each rank has an agent. Raises JoinRefused when something in between has started others."""
+    if environment.started_ranks in (None, world.size):
+        return
+    found = f"this is one of {world.size} ranks, and relight"
+    if environment.below_starter:
         raise JoinRefused(
-            f"this is one of {world.size} ranks, and relight has started "
-            f"{environment.started_ranks}: torchrun and the like start ranks of their own, which "
-            "relight does itself. Set resources.nodes and resources.tasks_per_node, and let "
-            "`command` start one rank, as in `python train.py`"
+            f"{found} waits for {environment.started_ranks}: the command has to start "
+            "resources.tasks_per_node ranks on each of resources.nodes"
         )
+    raise JoinRefused(
+        f"{found} has started {environment.started_ranks}: something in between has started ranks "
+        "of its own, such as torchrun in a script. Write `command_per: node`, with its ranks of a "
+        "node as resources.tasks_per_node, or let `command` start one rank, as in `python train.py`"
+    )
 
 
 def own_interval(environment: Environment, world: World) -> Interval | None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, SupportsFloat
 from relight.storage.notes import Notes
 from relight.storage.sealed import Json
 
-from ..exit_codes import EXIT_FAILED, EXIT_RESTART
+from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_RESTART
 from ..messages import Message
 from .agreement import find_agreement
 from .boundary import Boundary, Verdict
@@ -229,6 +229,7 @@ class Run:
                 self._changed,
                 self._signals,
                 self.rank,
+                ends_with_agent=self._environment.below_starter,
             )
             self._listener.start()
         elif self.world_size == 1 and self._environment.directory is not None:
@@ -288,8 +289,15 @@ class Run:
         """Whatever is to be done before the next step may begin."""
         while (verdict := self._next_verdict()) is not Verdict.GO:
             if verdict is Verdict.STOP:
-                raise SystemExit(EXIT_RESTART if self._save_durably() else EXIT_FAILED)
+                raise self._stopped(EXIT_RESTART if self._save_durably() else EXIT_FAILED)
             self._save()
+
+    def _stopped(self, code: int) -> SystemExit:
+        """torchrun would end the other ranks, which may still save, if one did not end with 0."""
+        if not self._environment.below_starter:
+            return SystemExit(code)
+        self._send({"type": "stopped", "code": code})
+        return SystemExit(EXIT_DONE)
 
     def _next_verdict(self) -> Verdict:
         with self._changed:

@@ -21,6 +21,7 @@ class Line:
 
     Attributes:
         lost: the agent is gone; what is sent from then on is dropped without a word.
+        hung_up: the agent's end is closed.
         copied: there is no copy from the node's tier that a save has to wait for.
         transfer: the save or restore that goes on.
     """
@@ -29,6 +30,7 @@ class Line:
 
     def __init__(self, address: str) -> None:
         self.lost = False
+        self.hung_up = False
         self.copied = threading.Event()
         self.copied.set()
         self.transfer = Transfer()
@@ -66,6 +68,7 @@ class Line:
         except OSError:
             data = b""
         if not data:
+            self.hung_up = True
             with self._lock:
                 self._give_up()
             return []

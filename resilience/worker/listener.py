@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import threading
 import time
 from typing import Final
@@ -35,6 +36,8 @@ class Listener(threading.Thread):
         changed: threading.Condition,
         signals: StopSignals,
         rank: int,
+        *,
+        ends_with_agent: bool,
     ) -> None:
         super().__init__(name="relight-listener", daemon=True)
         self._line = line
@@ -43,6 +46,7 @@ class Listener(threading.Thread):
         self._changed = changed
         self._signals = signals
         self._rank = rank
+        self._ends_with_agent = ends_with_agent
         self._beaten_step = -1
         self._beaten_at_s = 0.0
         self._beat_s = beat_s(os.environ)
@@ -52,6 +56,9 @@ class Listener(threading.Thread):
             while not self._line.lost:
                 self._turn()
         finally:
+            if self._ends_with_agent and self._line.hung_up:
+                # A child of the agent is ended by the kernel: others may take its place.
+                os.kill(os.getpid(), signal.SIGKILL)
             # Nobody will end a hold any more: the main thread must not wait for ever.
             self._line.hurry()
             with self._changed:
@@ -68,8 +75,8 @@ class Listener(threading.Thread):
         line, signals = self._line.fileno(), self._signals.fd
         ready, _, _ = select.select([line, signals], [], [], _TURN_S)
         if signals in ready:
-            for signal in self._signals.read():
-                self._line.send({"type": "signalled", "signal": signal.name})
+            for number_ in self._signals.read():
+                self._line.send({"type": "signalled", "signal": number_.name})
         if line in ready:
             for message in self._line.receive():
                 self._obey(message)

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from .memory import oom_kills
 from .secret_files import read_secrets
@@ -18,7 +18,7 @@ from .shared_memory import remove_leftovers
 from .standby import Standby, is_python
 
 _TAIL_BYTES: Final = 8192
-_TAIL_LINES: Final = 20
+TAIL_LINES: Final = 20
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1)
@@ -43,6 +43,17 @@ def before_python() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     _die_with_agent()
+
+
+class Start(TypedDict):
+    """What a program is started with; ``log`` is where it writes."""
+
+    generation: int
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    secret_files: Mapping[str, str]
+    cwd: str
+    log: Path | None
 
 
 class Program:
@@ -165,9 +176,12 @@ class Program:
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
             "stopped": self._ended_by_us,
-            "tail": [*tail(self.log or _STDERR), *self._unwritten],
+            "tail": [*self._tail(), *self._unwritten],
             "max_rss_bytes": max_rss_bytes,
         }
+
+    def _tail(self) -> list[str]:
+        return tail(self.log or _STDERR)
 
     def _complain(self, line: str) -> None:
         """In its log, where people and the table of causes look for it."""
@@ -230,8 +244,12 @@ def _cold(
             stdout=output,
             stderr=subprocess.STDOUT,
             process_group=0,
-            preexec_fn=before_python if is_python(argv) else _die_with_agent,
+            preexec_fn=before_python if _is_written_in_python(argv) else _die_with_agent,
         )
+
+
+def _is_written_in_python(argv: Sequence[str]) -> bool:
+    return is_python(argv) or Path(argv[0]).name == "torchrun"
 
 
 def _children() -> list[int]:
@@ -249,16 +267,20 @@ def _reap_orphans(ours: Collection[int | None]) -> None:
 
 def tail(log: Path) -> list[str]:
     """The last lines that a program wrote; none when that was no file."""
+    return last_lines(log)[-TAIL_LINES:]
+
+
+def last_lines(log: Path) -> list[str]:
+    """More than the tail, for who looks for something in it."""
     try:
         if not log.is_file():
             return []
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            return file.read().decode(errors="replace").splitlines()
     except OSError as error:  # how the program ended is told all the same
         return [_away(error)]
-    return lines[-_TAIL_LINES:]
 
 
 def _away(error: OSError) -> str:

@@ -76,9 +76,23 @@ def test_ranks_that_something_in_between_has_started_are_refused() -> None:
     """Such as torchrun, below one agent: nobody would wait for the shards of all of them."""
     environment = read_environment(AGENT | {"RELIGHT_WORLD_SIZE": "2"}, None, None)
     require_own_ranks(environment, World(0, 2, 0))
-    with pytest.raises(JoinRefused, match=r"one of 16 ranks, and relight has started 2: torchrun"):
+    with pytest.raises(JoinRefused, match=r"of 16 ranks, and relight has started 2:.*torchrun"):
         require_own_ranks(environment, World(0, 16, 0))
     require_own_ranks(read_environment({"RELIGHT_WORLD_SIZE": "2"}, None, None), World(0, 16, 0))
+
+
+def test_a_rank_below_torchrun_finds_its_own_agent() -> None:
+    below = {name: AGENT[name] for name in AGENT if name != "RELIGHT_AGENT_SOCKET"}
+    below |= {"RELIGHT_AGENT_SOCKETS": "2=@a,3=@b", "RELIGHT_WORLD_SIZE": "4"}
+    environment = read_environment(below | {"RANK": "3"}, None, None)
+    assert (environment.agent_socket, environment.below_starter) == ("@b", True)
+    require_own_ranks(environment, World(3, 4, 1))
+    with pytest.raises(JoinRefused, match="one of 8 ranks, and relight waits for 4: the command"):
+        require_own_ranks(environment, World(3, 8, 1))
+    with pytest.raises(JoinRefused, match="this is rank 1, and relight waits for ranks 2, 3 on"):
+        read_environment(below | {"RANK": "1"}, None, None)
+    with pytest.raises(JoinRefused, match=r"RANK is not set, .* command_per is node"):
+        read_environment(below, None, None)
 
 
 def test_under_an_agent_a_rank_decides_only_by_steps() -> None:

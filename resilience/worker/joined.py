@@ -1,0 +1,246 @@
+"""The program of an agent whose node has one command for all its ranks, such as torchrun.
+
+The agent of the node's first rank starts the command; each agent, that one too, takes the process
+that joins it for its program. It is no child of the agent's, so its end is seen in ``/proc``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ..exit_codes import EXIT_FAILED
+from ..messages import Message
+from .activity import children_of
+from .memory import oom_kills
+from .node_command import End, NodeCommand
+from .program import tail
+
+# Between the end of a rank's connection and that of its process.
+_PARTING_S: Final = 0.1
+_GLANCE_S: Final = 0.001
+_GONE_LIMIT_S: Final = 5.0
+# torchrun ends ranks when another has failed; those that have joined only note its SIGTERM.
+_TEAR_DOWN_S: Final = 2.0
+_TORN_DOWN: Final = (-signal.SIGTERM, -signal.SIGKILL)
+
+
+class JoinedProgram:
+    """The rank of this agent: nobody at first, then the process that has joined.
+
+    ``command`` is that of the node, where this agent has started it; ``log`` that of all its ranks.
+    """
+
+    def __init__(
+        self,
+        generation: int,
+        env: Mapping[str, str],
+        log: Path | None,
+        command: NodeCommand | None,
+        local_rank: int,
+        local_size: int,
+    ) -> None:
+        self.generation = generation
+        self.env = env
+        self.log = log
+        self.joined: list[int] = []
+        self._command = command
+        self._command_ended: End | None = None  # as the agent that has started it says
+        self._process: _Process | None = None
+        self._status: int | None = None  # as wait(2) would give it
+        self._said: int | None = None  # the code with which the rank means to end
+        self._local_rank = local_rank
+        self._local_size = local_size
+        self._told_to_stop = False
+        self._torn_down_at: float | None = None
+        self._given_up = False
+        self._ended_by_us = False
+        self._oom_kills = oom_kills()
+
+    @property
+    def pid(self) -> int | None:
+        """The rank, or the command that may yet start it; None under the other agents."""
+        if self._process is not None:
+            return self._process.pid
+        return self._command.pid if self._command is not None else None
+
+    def spare(self, pid: int) -> None:
+        """Nothing is swept here."""
+
+    def heard(self, word: Message, pid: int) -> bool:
+        """Take note of what the rank, or another agent, says; False when it is for us only."""
+        match word["type"]:
+            case "joined" if self._process is None:
+                self._process = _Process.of(pid)
+            case "stopped":
+                self._said = int(str(word["code"]))
+                return False
+            case "finished":
+                self._said = 0
+            case "command_ended":
+                how = word["how"]
+                self._command_ended = how if isinstance(how, dict) else None
+                return False
+            case "signalled" if word["signal"] == "SIGTERM" and self._is_torn_down():
+                self._torn_down_at = time.monotonic()
+                return False
+        return True
+
+    def told(self, word: Message) -> None:
+        """Take note of what the rank is told."""
+        self._told_to_stop = self._told_to_stop or word["type"] == "stop_at"
+
+    def parted(self, pid: int) -> None:
+        """A connection has ended, which may be the process: look before its parent takes it."""
+        if self._process is None or self._process.pid != pid:
+            return
+        give_up_at = time.monotonic() + _PARTING_S
+        while not self._is_over() and time.monotonic() < give_up_at:
+            time.sleep(_GLANCE_S)
+
+    def poll(self) -> End | None:
+        """How the rank ended, as :meth:`Program.poll` says it; None while it runs."""
+        torn_s = time.monotonic() - self._torn_down_at if self._torn_down_at is not None else 0.0
+        if torn_s > _TEAR_DOWN_S and not self._ended_by_us:
+            self._signal_all(signal.SIGKILL)  # torchrun waits for it for half a minute
+        command_ended = self._how_the_command_ended()
+        if self._process is None:
+            if self._ended_by_us:
+                return self._end(-signal.SIGKILL)
+            return command_ended
+        if not self._is_over():
+            return None
+        code = self._code()
+        if not self._ended_by_us:
+            if self._torn_down_at is not None and code in _TORN_DOWN:
+                return command_ended  # whose words name the rank that failed
+            if code == 0 and self._said in (None, 0) and self._command is not None:
+                return command_ended  # a script may have more to do
+        return self._end(code)
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal to the rank and its process group."""
+        self._ended_by_us = True
+        if self._command is not None and number == signal.SIGKILL:
+            self._command.end_soon()
+        self._signal_all(number)
+
+    def give_up(self) -> None:
+        """Bring the end of a rank about that has failed and stays; it counts as its own."""
+        self._given_up = True
+        self._signal_all(signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Wait for the end of a rank that was killed."""
+        give_up_at = time.monotonic() + _GONE_LIMIT_S
+        while self._process is not None and not self._is_over():
+            if time.monotonic() > give_up_at:
+                return
+            time.sleep(_GLANCE_S)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        if self._process is not None and not self._is_over():
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(self._process.pid) == self._process.pid:
+                    os.killpg(self._process.pid, number)
+                else:  # that of others, too
+                    os.kill(self._process.pid, number)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the rank alone."""
+        if self._process is not None and not self._is_over():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def _is_over(self) -> bool:
+        assert self._process is not None
+        over, status = self._process.look()
+        self._status = status if self._status is None else self._status
+        return over
+
+    def _is_torn_down(self) -> bool:
+        """Whether torchrun has lost another rank: then SIGTERM comes from there.
+
+        What Slurm sends comes to the agent too; and ranks that have saved end one by one.
+        """
+        if self._process is None or self._told_to_stop:
+            return False
+        with contextlib.suppress(OSError):  # its parent is gone
+            return self._process.siblings() < self._local_size
+        return False
+
+    def _how_the_command_ended(self) -> End | None:
+        how = self._command.poll() if self._command is not None else self._command_ended
+        if how is None or "first_failed" not in how:
+            return how
+        if how["first_failed"] != self._local_rank:  # whose agent tells of it
+            return {**how, "code": None, "signal": "SIGTERM", "stopped": True}
+        code = int(str(how["its_code"]))
+        return {**how, **_code_and_signal(code)}
+
+    def _code(self) -> int:
+        """Of the rank, negative for a signal; what it has said last where nobody saw its end."""
+        if self._given_up:
+            return EXIT_FAILED
+        if self._status is None:
+            return self._said if self._said is not None else -signal.SIGKILL
+        return os.waitstatus_to_exitcode(self._status)
+
+    def _end(self, code: int) -> End:
+        if code == 0 and self._said is not None:
+            code = self._said
+        # A rank that is killed says nothing of it; what is in the log, others have written.
+        last = [] if code == -signal.SIGKILL or self.log is None else tail(self.log)
+        if code != 0 and oom_kills() > self._oom_kills:
+            last.append("relight: oom_kill: the kernel ended a process here for lack of memory")
+        return {
+            **_code_and_signal(code),
+            "stopped": self._ended_by_us,
+            "tail": last,
+            "max_rss_bytes": 0,
+        }
+
+
+class _Process:
+    """A process that is no child of ours, by its number and the time of its start."""
+
+    def __init__(self, pid: int, begun: str) -> None:
+        self.pid = pid
+        self._begun = begun
+
+    @classmethod
+    def of(cls, pid: int) -> _Process:
+        fields = _stat(pid)
+        return cls(pid, fields[19] if fields else "")
+
+    def siblings(self) -> int:
+        """How many children its parent has, with itself."""
+        fields = _stat(self.pid)
+        return len(children_of(int(fields[1]))) if fields else 0
+
+    def look(self) -> tuple[bool, int | None]:
+        """Whether it has ended, and its status while nobody has taken that (proc_pid_stat(5))."""
+        fields = _stat(self.pid)
+        if not fields or fields[19] != self._begun:
+            return True, None
+        return (True, int(fields[49])) if fields[0] in "ZX" else (False, None)
+
+
+def _code_and_signal(code: int) -> End:
+    return {
+        "code": code if code >= 0 else None,
+        "signal": signal.Signals(-code).name if code < 0 else None,
+    }
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of ``/proc/PID/stat`` from the state on; empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

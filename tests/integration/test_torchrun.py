@@ -1,0 +1,138 @@
+"""Ranks that torchrun has started: told to stop, killed and blamed like any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+from stage.agent import Stage, gone, play
+from stage.local import Run, wait_until
+
+from relight.resilience.supervise.journal import read_journals
+
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+STEPS = 400
+PROGRAM = f"""\
+import sys, time
+from pathlib import Path
+import numpy as np
+import relight
+
+run = relight.join()
+total = np.zeros(1, dtype=np.int64)
+run.protect(total=total)
+for step in run.steps({STEPS}):
+    if not Path(sys.argv[1]).exists():
+        time.sleep(0.05)
+    total += step
+if run.rank == 0:
+    print("digest", total[0], flush=True)
+"""
+
+
+def family(run: Run) -> list[psutil.Process]:
+    """All processes of a run's ranks, and of torchrun."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            of_run = process.environ().get("RELIGHT_RUN_DIR") == str(run.folder)
+        except psutil.Error:
+            continue
+        found += [process] if of_run else []
+    return found
+
+
+def reasons(run: Run) -> str:
+    orders = [r for r in read_journals(run.folder / "journal") if r.name == "StartRanks"]
+    return str(orders[-1].data["reason"])
+
+
+def test_ranks_below_torchrun_survive_a_stop_of_all_and_the_death_of_one(tmp_path: Path) -> None:
+    program, go = tmp_path / "program.py", tmp_path / "go"
+    program.write_text(PROGRAM)
+    spec = {
+        "name": "t",
+        "command": [str(TORCHRUN), str(program), str(go)],
+        "resources": {"tasks_per_node": 2},
+        "checkpoint": {"interval": "10 steps"},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(spec))
+    run = Run(tmp_path / "home", str(tmp_path / "job.yaml"))
+    run.wait_for_checkpoint()
+    run.process.terminate()
+    for process in family(run):
+        process.terminate()
+    assert run.end()[0] == 75
+    assert not family(run), "torchrun has gone with its ranks"
+    stopped = run.progress()["last_checkpoint"]
+
+    resumed = Run(tmp_path / "home", "--resume", run.folder.name)
+    wait_until(lambda: int(str(run.progress().get("last_checkpoint") or 0)) > int(str(stopped)))
+    before = family(run)
+    next(p for p in before if p.environ().get("RANK") == "1").send_signal(signal.SIGSEGV)
+    resumed.wait_for_checkpoint_of_generation(2)
+    assert reasons(run).endswith("crashed (rule crash): rank 1 on node0 ended by SIGSEGV")
+    assert not any(process.is_running() for process in before), "all were started anew"
+    go.touch()
+    assert resumed.end()[0] == 0
+    logs = "".join(path.read_text() for path in run.folder.glob("attempts/*/logs/*/0.log"))
+    assert [line for line in logs.splitlines() if "digest" in line] == [
+        f"digest {sum(range(STEPS))}"
+    ]
+    assert not family(run)
+
+
+SPARING = """
+import json, os, socket, subprocess, sys
+rank = '''
+import json, os, socket
+line = socket.socket(socket.AF_UNIX)
+line.connect(chr(0) + os.environ["RELIGHT_AGENT_SOCKET"][1:])
+for word in ({"type": "joined", "rank": 0, "pid": 0}, {"type": "stopped", "code": 75}):
+    line.sendall(json.dumps(word).encode() + b"\\\\n")
+'''
+subprocess.run([sys.executable, "-c", rank], start_new_session=True)
+"""
+FAILED = """
+print("KeyError: 'x'")
+print("E1130 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -11) "
+      "local_rank: {} (pid: 7) of binary: python", flush=True)
+print("ChildFailedError", flush=True)
+raise SystemExit(1)
+"""
+
+
+def ends_of(code: str, folder: Path) -> tuple[object, ...]:
+    """What the agent of a node's first rank says of it."""
+    said: list[object] = []
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        address = str((await made.hear("hello"))["address"])
+        env = {"PATH": os.environ["PATH"], "RELIGHT_AGENT_SOCKET": address}
+        made.start(code, env=env, command_of_node={"local_rank": 0, "others": []})
+        end = await made.hear("exited")
+        said.extend(end[key] for key in ("code", "signal", "stopped", "tail"))
+        made.channel.broadcast({"type": "quit"})
+        assert await gone(agent) == 0
+
+    play(scene, folder)
+    return tuple(said)
+
+
+def test_what_torchrun_says_of_the_first_failure_is_told_by_the_agent_of_that_rank(
+    tmp_path: Path,
+) -> None:
+    code, number, stopped, tail = ends_of(FAILED.format(0), tmp_path)
+    assert (code, number, stopped) == (None, "SIGSEGV", False)
+    assert "KeyError: 'x'" in str(tail)
+    assert "ChildFailedError" not in str(tail)
+    assert ends_of(FAILED.format(1), tmp_path)[1:3] == ("SIGTERM", True)
+
+
+def test_a_rank_that_spares_its_siblings_has_stopped_with_75(tmp_path: Path) -> None:
+    assert ends_of(SPARING, tmp_path)[:3] == (75, None, False)
