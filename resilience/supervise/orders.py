@@ -106,7 +106,7 @@ class Orders:
             case StopRanks():
                 if self._start is not None:
                     self._start.cancel()
-                self._spawn(self._ranks.stop(action))
+                self._spawn(self._ranks.stop(action, self._ranks.generation))
             case SaveAndStop():
                 self._spawn(
                     save_and_stop(

@@ -166,9 +166,10 @@ class Ranks:
 
     # Stop
 
-    async def stop(self, order: StopRanks) -> None:
+    async def stop(self, order: StopRanks, generation: int) -> None:
         """Kill all programs of the generation; RanksStopped follows, whatever the nodes do."""
-        generation = self.generation
+        if generation != self.generation:
+            return  # all had ended before, and the next one is ordered
         self._stopping = True
         if order.stacks:
             self.tell({"type": "stacks", "generation": generation})

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from relight.resilience.config import RunConfig
-from relight.resilience.decide.actions import ExcludeNode, RequestAllocation
+from relight.resilience.decide.actions import ExcludeNode, RequestAllocation, StartRanks, StopRanks
 from relight.resilience.decide.events import (
     AllocationArranged,
     AllocationRefused,
@@ -23,6 +23,7 @@ from relight.resilience.supervise import orders as module
 from relight.resilience.supervise.cluster import Allocation, Cluster, ClusterUnavailable, Restart
 from relight.resilience.supervise.orders import Orders
 from relight.resilience.supervise.pace import Pace
+from relight.resilience.supervise.partners import Partners
 from relight.resilience.supervise.ranks import Ranks
 from relight.resilience.supervise.saves import Saves
 
@@ -137,3 +138,42 @@ def test_an_exclusion_that_the_ledger_does_not_take_is_told(
     event = asyncio.run(story())
     assert isinstance(event, ExclusionForgotten)
     assert (event.node, "takes no record" in event.reason) == ("n1", True)
+
+
+def test_an_order_to_stop_is_not_for_the_ranks_that_start_next(run_config: RunConfig) -> None:
+    """A rank fails as the last one ends: both orders are given in one breath."""
+
+    async def story() -> list[Event]:
+        told: list[Event] = []
+        allocation = Allocation(
+            job_id="7",
+            restart_count=0,
+            nodes=("n1",),
+            batch_node="n1",
+            supervisor_host="127.0.0.1",
+        )
+        partners = Partners(run_config, told.append, print)
+        cluster = cast(Cluster, None)
+        ranks = Ranks(run_config, cluster, allocation, told.append, print, print, partners)
+        orders = Orders(
+            run_config,
+            cluster,
+            allocation,
+            ranks,
+            cast(Saves, None),
+            cast(Pace, None),
+            told.append,
+            asyncio.create_task,
+            lambda: None,
+            lambda: asyncio.sleep(0),
+        )
+        ranks.expect(1)
+        orders.carry_out(StopRanks(reason="x"))
+        orders.carry_out(
+            StartRanks(generation=2, nodes=("n1",), delay_s=60.0, committed_step=-1, reason="x")
+        )
+        for _ in range(9):
+            await asyncio.sleep(0)
+        return told
+
+    assert asyncio.run(story()) == []
