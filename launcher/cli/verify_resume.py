@@ -63,6 +63,11 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
             f"step {proof.step}, resumed from step {resumed} (asked for once step {at} was seen): "
             f"the state {verdict}"
         )
+        if any(one.key == "rng/torch" for one in found.arrays):
+            click.echo(
+                "rng/torch: a DataLoader without a generator of its own does that; see Data in "
+                "docs/python-api.md"
+            )
         if not found.same:
             runs = f"{undisturbed.run_id} {disturbed.run_id}"
             click.echo(f"both runs stay: `relight ckpt diff {runs}` compares them again")

@@ -67,8 +67,14 @@ def protect_object(name: str, thing: object) -> Protected:
         protected = kind(name, thing)
         if protected is not None:
             return protected
+    called = f"{type(thing).__module__}.{type(thing).__qualname__}"
+    if called.startswith("torch.utils.data."):
+        raise ProtectRefused(
+            f"{name} is a {called}, which cannot say where it is: leave it out, and let the step "
+            "say so, as under Data in docs/python-api.md"
+        )
     raise ProtectRefused(
-        f"{name} is a {type(thing).__module__}.{type(thing).__qualname__}, which cannot be saved: "
+        f"{name} is a {called}, which cannot be saved: "
         "protect objects with state_dict and load_state_dict, arrays, tensors, dicts, lists, sets, "
         "numpy or torch generators, or plain values"
     )

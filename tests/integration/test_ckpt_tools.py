@@ -175,6 +175,15 @@ def test_diff_says_which_values_differ_and_by_how_much(tmp_path: Path) -> None:
     ]
 
 
+def test_dicts_among_plain_values_are_shown_with_their_keys(tmp_path: Path) -> None:
+    alone = {"field": Part(FIELD, FIELD.shape, (0, 0))}
+    for step, odd in ((1, {}), (2, {"a": 1, "b": (2, {})})):
+        save(tmp_path, step, lambda states, odd=odd: states[0].update(alone, odd=[(odd, 3)]), 1)
+    both = 'odd: [[{}, 3]] against [[{"a": 1, "b": [2, {}]}, 3]]\n'
+    assert both in ckpt("diff", f"{tmp_path}@1", f"{tmp_path}@2").text
+    assert ckpt("show", tmp_path).code == 0
+
+
 def test_ranks_that_differ_alike_have_one_line(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2, lambda states: [one.update(same=np.arange(5) + 1) for one in states])

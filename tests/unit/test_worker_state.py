@@ -122,6 +122,13 @@ def test_what_cannot_be_saved_is_refused_by_name(thing: object) -> None:
         ProgramState(rng=True).add("odd", thing)
 
 
+def test_a_loader_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ProtectRefused, match=r"data is a .*BatchSampler, .* let the step say so"):
+        ProgramState(rng=True).add(
+            "data", torch.utils.data.BatchSampler([1, 2], 1, drop_last=False)
+        )
+
+
 def test_a_read_only_array_is_refused() -> None:
     array = np.zeros(3)
     array.flags.writeable = False

@@ -146,7 +146,10 @@ def spelled(value: object) -> str:
 def _bare(value: object) -> object:
     """For people: without the names of the types that JSON has no spelling for."""
     if isinstance(value, dict):
-        return _bare(next(iter(value.values())))
+        ((kind, content),) = value.items()
+        if kind == "dict":
+            return {key: _bare(item) for key, item in content.items()}
+        return _bare(content)
     return [_bare(item) for item in value] if isinstance(value, list) else value
 
 
