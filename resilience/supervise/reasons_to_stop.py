@@ -79,6 +79,7 @@ class ReasonsToStop:
         self._emit = emit
         self._settled = asyncio.Event()
         self._settled.set()
+        self._unasked: str | None = None  # came to the supervisor while another was asked about
         self._end_time: float | None = None
         self._warning: StopNotice | None = None  # what a batch script was warned of
 
@@ -105,15 +106,23 @@ class ReasonsToStop:
     async def ask(self, signal_name: str, *, to_supervisor: bool) -> None:
         """Find out what a signal means; while nobody knows, the ranks save and we ask again."""
         if not self._settled.is_set():
+            if to_supervisor:  # that one may mean more than what came to ranks
+                self._unasked = signal_name
             return
         self._settled.clear()
         try:
-            for _ in range(_TRIES):
-                if await self._ask_once(signal_name, to_supervisor) is not StopCause.UNKNOWN:
-                    return
-                await asyncio.sleep(_PAUSE_S)
+            await self._ask_until_known(signal_name, to_supervisor)
+            if (unasked := self._unasked) is not None:
+                self._unasked = None
+                await self._ask_until_known(unasked, to_supervisor=True)
         finally:
             self._settled.set()
+
+    async def _ask_until_known(self, signal_name: str, to_supervisor: bool) -> None:
+        for _ in range(_TRIES):
+            if await self._ask_once(signal_name, to_supervisor) is not StopCause.UNKNOWN:
+                return
+            await asyncio.sleep(_PAUSE_S)
 
     async def ask_after_end(self) -> None:
         """A script has ended by itself: maybe since Slurm, or the script, has ended the job."""

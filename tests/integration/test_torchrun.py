@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
 import psutil
 from stage.agent import Stage, gone, play
-from stage.local import Run, wait_until
+from stage.local import Run
 
 from relight.resilience.supervise.journal import read_journals
 
@@ -46,12 +45,8 @@ def family(run: Run) -> list[psutil.Process]:
     return found
 
 
-def reasons(run: Run) -> str:
-    orders = [r for r in read_journals(run.folder / "journal") if r.name == "StartRanks"]
-    return str(orders[-1].data["reason"])
-
-
-def test_ranks_below_torchrun_survive_a_stop_of_all_and_the_death_of_one(tmp_path: Path) -> None:
+def test_ranks_below_torchrun_are_saved_when_all_are_told_to_end(tmp_path: Path) -> None:
+    """Ranks, torchrun and relight, as by the end of a service: nobody's word is lost."""
     program, go = tmp_path / "program.py", tmp_path / "go"
     program.write_text(PROGRAM)
     spec = {
@@ -63,22 +58,14 @@ def test_ranks_below_torchrun_survive_a_stop_of_all_and_the_death_of_one(tmp_pat
     (tmp_path / "job.yaml").write_text(json.dumps(spec))
     run = Run(tmp_path / "home", str(tmp_path / "job.yaml"))
     run.wait_for_checkpoint()
-    run.process.terminate()
-    for process in family(run):
+    for process in (*family(run), run.process):
         process.terminate()
     assert run.end()[0] == 75
     assert not family(run), "torchrun has gone with its ranks"
-    stopped = run.progress()["last_checkpoint"]
-
-    resumed = Run(tmp_path / "home", "--resume", run.folder.name)
-    wait_until(lambda: int(str(run.progress().get("last_checkpoint") or 0)) > int(str(stopped)))
-    before = family(run)
-    next(p for p in before if p.environ().get("RANK") == "1").send_signal(signal.SIGSEGV)
-    resumed.wait_for_checkpoint_of_generation(2)
-    assert reasons(run).endswith("crashed (rule crash): rank 1 on node0 ended by SIGSEGV")
-    assert not any(process.is_running() for process in before), "all were started anew"
     go.touch()
-    assert resumed.end()[0] == 0
+    assert Run(tmp_path / "home", "--resume", run.folder.name).end()[0] == 0
+    started = [r for r in read_journals(run.folder / "journal") if r.name == "RanksStarted"]
+    assert [bool(record.data["restored_step"]) for record in started] == [False, True]
     logs = "".join(path.read_text() for path in run.folder.glob("attempts/*/logs/*/0.log"))
     assert [line for line in logs.splitlines() if "digest" in line] == [
         f"digest {sum(range(STEPS))}"
