@@ -37,7 +37,7 @@ class Listener(threading.Thread):
         signals: StopSignals,
         rank: int,
         *,
-        ends_with_agent: bool,
+        ends_with_agent: bool = False,
     ) -> None:
         super().__init__(name="relight-listener", daemon=True)
         self._line = line

@@ -58,8 +58,9 @@ def test_ranks_below_torchrun_are_saved_when_all_are_told_to_end(tmp_path: Path)
     (tmp_path / "job.yaml").write_text(json.dumps(spec))
     run = Run(tmp_path / "home", str(tmp_path / "job.yaml"))
     run.wait_for_checkpoint()
-    for process in (*family(run), run.process):
+    for process in family(run):
         process.terminate()
+    run.process.terminate()
     assert run.end()[0] == 75
     assert not family(run), "torchrun has gone with its ranks"
     go.touch()
