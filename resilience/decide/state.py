@@ -115,7 +115,7 @@ class State:
     active: tuple[str, ...] = ()
     generation: int = 0
     done: frozenset[int] = frozenset()  # ranks that ended with 0
-    left_early: frozenset[int] = frozenset()  # of those, who had not done the last of their steps
+    left_early: frozenset[int] = frozenset()  # ended before the last of their steps, done or not
     stop: Stop | None = None
     told_to_save: bool = False  # programs that save by themselves, since they were started
     asked: bool = False  # for a successor, before the ranks have stopped; no answer yet

@@ -73,7 +73,8 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
         return state, ()
     if event.code == 0 and not event.stopped:
         if event.unfinished and state.stop is not None:
-            return state, ()  # it caught the SystemExit that ended its steps: the work is not done
+            # It caught the SystemExit that ended its steps: the work is not done.
+            return _left_early(state, event), ()
         if _has_only_saved(state, policy):
             return state, ()
         return _rank_done(state, event, policy)
@@ -82,7 +83,7 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     if policy.script:
         return _script_ended(state, event, policy)
     if event.stopped or (state.stop is not None and event.code == EXIT_RESTART):
-        return _compared(state, event), ()
+        return _compared(_left_early(state, event), event), ()
     fault = fault_of_exit(event, policy.rules)
     if event.code == EXIT_RESTART:
         fault = replace(fault, cause=FaultCause.SELF_STOPPED)
@@ -94,6 +95,10 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
         return failed, ()
     order = StopRanks(reason=fault.evidence, patience_s=_patience_s(state, fault, policy))
     return replace(failed, phase=Phase.STOPPING), (order,)
+
+
+def _left_early(state: State, event: RankExited) -> State:
+    return replace(state, left_early=state.left_early | {event.rank})
 
 
 def _has_only_saved(state: State, policy: Policy) -> bool:
@@ -135,7 +140,7 @@ def _script_ended(state: State, event: RankExited, policy: Policy) -> Decision:
 def _rank_done(state: State, event: RankExited, policy: Policy) -> Decision:
     state = replace(state, done=state.done | {event.rank})
     if event.unfinished:
-        state = replace(state, left_early=state.left_early | {event.rank})
+        state = _left_early(state, event)
     if len(state.done) < policy.ranks_on(len(state.active)):
         return state, ()
     if state.unsaved is not None:  # done, and yet not all of it would be there to go on from
@@ -195,7 +200,8 @@ def save_failed(state: State, event: SaveFailed) -> Decision:
         state = _unsaved(state, event.step, fault_of_save(event))
     if state.phase is not Phase.STOPPING or state.stop is None or event.step is not None:
         return state, ()  # a rank whose save fails tries again, and ends by itself
-    if state.stop.cause is StopCause.DEGRADED and state.fault is None:
+    all_are_there = state.left_early <= state.done
+    if state.stop.cause is StopCause.DEGRADED and state.fault is None and all_are_there:
         return go_on(state)
     return state, (StopRanks(reason=f"no emergency save: {event.reason}"),)
 

@@ -16,6 +16,7 @@ from relight.resilience.decide.actions import (
     RequestAllocation,
     SaveAndStop,
     StartRanks,
+    StopRanks,
 )
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.events import (
@@ -222,6 +223,17 @@ def test_ranks_that_have_failed_while_they_agreed_do_not_go_on() -> None:
     story = (*WITH_SPARE, bad(), CRASHED, SaveFailed(step=None, reason="no answer", generation=1))
     state, _ = tell(*story)
     assert state.phase is Phase.STOPPING
+    _, actions = tell(*story, STOPPED)
+    assert [type(action) for action in actions] == [ExcludeNode, StartRanks]
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_ranks_of_which_one_has_left_while_they_agreed_do_not_go_on(code: int) -> None:
+    """Nobody would wait for it: a run without ranks ran for ever."""
+    left = RankExited(generation=1, rank=0, node="n1", code=code, unfinished=True)
+    story = (*WITH_SPARE, bad(), left, SaveFailed(step=None, reason="no answer", generation=1))
+    state, actions = tell(*story)
+    assert (state.phase, [type(action) for action in actions]) == (Phase.STOPPING, [StopRanks])
     _, actions = tell(*story, STOPPED)
     assert [type(action) for action in actions] == [ExcludeNode, StartRanks]
 
