@@ -80,8 +80,9 @@ def touched(state: State) -> State:
 def run(folder: Path, one: Contender, state: State) -> Result:
     save = measured(lambda: one.save(folder, state))
     drop_cache(folder)
+    there = {name: torch.full_like(tensor, 7) for name, tensor in state.items()}
     restored: State = {}
-    restore = measured(lambda: restored.update(touched(one.restore(folder, state))))
+    restore = measured(lambda: restored.update(touched(one.restore(folder, there))))
     if not all(torch.equal(restored[name], state[name]) for name in state):
         raise ValueError(f"{one.name} did not restore what it saved")
     return Result(save, restore, stored_bytes(folder))

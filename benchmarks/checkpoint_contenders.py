@@ -34,7 +34,9 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Saves into an empty folder; `restore` may look at the state for names, shapes and dtypes.
+    """Saves into an empty folder; `restore` may load into the state that it is given.
+
+    That is like the one that was saved, of other values, and its pages are there.
 
     One that takes minutes for more than `most_arrays` is not asked to.
     """
@@ -49,6 +51,7 @@ def contenders() -> list[Contender]:
     """relight first, and those that come with torch and h5py."""
     return [
         Contender("relight", _save_relight, _restore_relight),
+        Contender("relight, in place", _save_relight, _restore_in_place),
         Contender("torch.save", _save_torch, _restore_torch),
         Contender("DCP, 1 thread", _dcp(1), _restore_dcp),
         Contender("DCP, 4 threads", _dcp(4), _restore_dcp),
@@ -114,10 +117,18 @@ def _save_relight(folder: Path, state: State) -> None:
 
 
 def _restore_relight(folder: Path, _: State) -> State:
+    return _loaded(folder, {})
+
+
+def _restore_in_place(folder: Path, there: State) -> State:
+    return _loaded(folder, {(): there})
+
+
+def _loaded(folder: Path, into: dict[tuple[str, ...], object]) -> State:
     manifest = newest_valid(folder)
     if manifest is None:
         raise FileNotFoundError(folder)
-    loaded: dict[str, Any] = load_shard(folder, manifest, 0)
+    loaded: dict[str, Any] = load_shard(folder, manifest, 0, into=into)
     return loaded
 
 
@@ -140,10 +151,9 @@ def _dcp(threads: int) -> Callable[[Path, State], None]:
     return save
 
 
-def _restore_dcp(folder: Path, like: State) -> State:
-    target = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-    load_dcp({**target}, storage_reader=FileSystemReader(folder), no_dist=True)
-    return target
+def _restore_dcp(folder: Path, there: State) -> State:
+    load_dcp({**there}, storage_reader=FileSystemReader(folder), no_dist=True)
+    return there
 
 
 def _save_h5py(folder: Path, state: State) -> None:
@@ -153,6 +163,6 @@ def _save_h5py(folder: Path, state: State) -> None:
     make_durable(folder)
 
 
-def _restore_h5py(folder: Path, like: State) -> State:
+def _restore_h5py(folder: Path, there: State) -> State:
     with h5py.File(folder / "state.h5", "r") as file:
-        return {name: torch.from_numpy(np.asarray(file[name][()])) for name in like}
+        return {name: torch.from_numpy(np.asarray(file[name][()])) for name in there}

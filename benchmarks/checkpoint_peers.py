@@ -37,9 +37,8 @@ def _torchsnapshot() -> Contender:
         Snapshot.take(str(folder / "snapshot"), {"state": StateDict(**state)})
         make_durable(folder)
 
-    def restore(folder: Path, like: State) -> State:
-        target = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-        found = StateDict(**target)
+    def restore(folder: Path, there: State) -> State:
+        found = StateDict(**there)
         Snapshot(str(folder / "snapshot")).restore({"state": found})
         return dict(found)
 
@@ -57,8 +56,8 @@ def _orbax() -> Contender:
             checkpointer.save((folder / "orbax").absolute(), arrays)
         make_durable(folder)
 
-    def restore(folder: Path, like: State) -> State:
-        wanted = {name: orbax.RestoreArgs(restore_type=np.ndarray) for name in like}
+    def restore(folder: Path, there: State) -> State:
+        wanted = {name: orbax.RestoreArgs(restore_type=np.ndarray) for name in there}
         with orbax.PyTreeCheckpointer() as checkpointer:
             found = checkpointer.restore((folder / "orbax").absolute(), restore_args=wanted)
         return {name: torch.from_numpy(array) for name, array in found.items()}

@@ -39,6 +39,22 @@ def piece(form: Form, value: object, start: int, stop: int) -> memoryview:
     return data[start - first * width : stop - first * width]
 
 
+def in_order(value: object) -> object:
+    """The bytes of an array that lie in order on the CPU; any other one as it is.
+
+    `piece` takes both. torch lets go of the interpreter in every call, and has to get it back.
+    """
+    if isinstance(value, np.ndarray):
+        return numpy_state.elements(value, 0, value.size) if value.flags.c_contiguous else value
+    if "torch" in sys.modules and not is_on_gpu(value):
+        from . import torch_state
+
+        if isinstance(value, torch_state.Tensor):
+            data = torch_state.memory(value)
+            return value if data is None else data.data
+    return value
+
+
 @contextmanager
 def pieces(leaves: Iterable[Leaf]) -> Iterator[Piece]:
     """`piece` for who reads these arrays one piece after the other, in any number of threads.

@@ -24,7 +24,7 @@ import xxhash
 from .blocks import BLOCK_BYTES, PAGE_BYTES, in_parallel
 from .page_memory import PIECE_BYTES, Buffers, in_huge_pages
 from .progress import Advance, ignored
-from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
+from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest, remembered
 
 
 class Run(NamedTuple):
@@ -119,6 +119,10 @@ def way_to_write(folder: Path, size_bytes: int) -> Way:
     """The way for that many bytes in a folder, by a trial when it is worth one."""
     if size_bytes < WORTH_A_TRIAL_BYTES:
         return USUAL
+    return remembered("write", folder) or _tried(folder)
+
+
+def _tried(folder: Path) -> Way:
     path = folder / f".trial-{secrets.token_hex(8)}"
     sample = in_huge_pages(BLOCK_BYTES)
     sample[:] = secrets.token_bytes(len(sample))

@@ -41,8 +41,9 @@ def fastest(
     `attempt` moves TRIAL_BYTES; it is told how many attempts there were before. Its OSErrors end
     the trial.
     """
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return _remembered(purpose, path)
+    known = remembered(purpose, path)
+    if known is not None:
+        return known
     found = USUAL
     with suppress(OSError):
         found = _tried(attempt)
@@ -66,9 +67,12 @@ def _tried(attempt: Callable[[int, Way], None]) -> Way:
     return best
 
 
-def _remembered(purpose: str, path: Path) -> Way:
-    known = json.loads(_memory().read_text())[_file_system(path)][purpose]
-    return Way(direct=bool(known["direct"]), threads=min(64, max(1, int(known["threads"]))))
+def remembered(purpose: Literal["write", "read"], path: Path) -> Way | None:
+    """What was found out before about the file system of an existing path."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(_memory().read_text())[_file_system(path)][purpose]
+        return Way(direct=bool(known["direct"]), threads=min(64, max(1, int(known["threads"]))))
+    return None
 
 
 def _remember(purpose: str, path: Path, way: Way) -> None:

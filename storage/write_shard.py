@@ -176,7 +176,7 @@ def _require_space(folder: Path, size_bytes: int) -> None:
 
 def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf, piece: content.Piece) -> Run:
     form = forms[leaf.form]
-    return Run(extent.at, form.size_bytes, partial(piece, form, leaf.value))
+    return Run(extent.at, form.size_bytes, partial(piece, form, content.in_order(leaf.value)))
 
 
 def _index(
