@@ -12,6 +12,7 @@ from relight.resilience.supervise.transfers import Transfer
 
 from .json_values import number, real, text, texts
 from .transfers import transfer_of
+from .waiting import waits_within
 
 _SILENT_S: Final = 15
 
@@ -115,7 +116,7 @@ def status(facts: RunFacts) -> Status:
         steps_per_s=real(running.get("steps_per_s")),
         transfer=transfer_of(running, since=facts.now - _SILENT_S),
         time_left_s=_seconds(running.get("end_time"), facts.now),
-        waits_for=facts.waits_for,
+        waits_for=facts.waits_for or waits_within(running, facts.now),
         silent_s=_silent_s(facts, running),
         reason=facts.verdict.reason if facts.verdict else None,
         run_dir=facts.run_dir,

@@ -1,6 +1,6 @@
-"""What a job waits for, in words: squeue's REASON as a sentence (pure).
+"""What a run waits for, in words: squeue's REASON as a sentence, or what its supervisor says. Pure.
 
-The words are those of squeue(1), JOB REASON CODES. One that is not known is passed on as it is.
+The reasons are those of squeue(1), JOB REASON CODES. One that is not known is passed on as it is.
 """
 
 from __future__ import annotations
@@ -72,6 +72,14 @@ def waits_for(job: QueuedJob, now: float, *, began: bool) -> str | None:
     requeued = began and job.reason == BEGIN_TIME
     sentence = _REQUEUED if requeued else _sentence(job.reason)
     return f"{sentence} ({job.reason}){expected}"
+
+
+def waits_within(progress: Mapping[str, object], now: float) -> str | None:
+    """What a job that runs waits for, by its progress file, and for how long."""
+    wait = progress.get("wait")
+    if not isinstance(wait, Mapping) or not isinstance(since := wait.get("since"), float):
+        return None
+    return f"{wait.get('what')}, for {max(0.0, now - since):.0f} s"
 
 
 def _sentence(reason: str) -> str:

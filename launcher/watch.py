@@ -22,6 +22,7 @@ from relight.resilience.supervise.standing import Verdict, write_whole
 
 from .story import brief
 from .transfers import TransferLines, json_lines, over_bar, plain_lines, transfer_of
+from .waiting import waits_within
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -200,19 +201,22 @@ class TerminalWatcher:
         progress = read_progress(self._folder)
         if progress is None:
             return
+        text = standing(progress, time.time())
         transfer = transfer_of(progress, since=self._begun)
         if transfer is None:
-            self._status.update(standing(progress))
+            self._status.update(text)
         else:
-            self._status.update(over_bar(standing(progress), transfer))
+            self._status.update(over_bar(text, transfer))
 
     def say(self, text: str) -> None:
         self._console.print(text, markup=False)
 
 
-def standing(progress: Mapping[str, object]) -> str:
+def standing(progress: Mapping[str, object], now: float) -> str:
     """One line about where a run stands (pure)."""
     parts = [str(progress.get("phase"))]
+    if wait := waits_within(progress, now):
+        parts.append(f"waits for {wait}")
     if progress.get("step") is not None:
         per_s = progress.get("steps_per_s")
         rate = f" ({per_s:.3g}/s)" if isinstance(per_s, float) else ""

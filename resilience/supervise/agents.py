@@ -71,6 +71,12 @@ class Agents:
     def all_connected(self) -> bool:
         return len(self._channel.lines) == self.world_size
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The nodes of the step from which no agent has come."""
+        here = {line.node for line in self._channel.lines.values()}
+        return tuple(node for node in self._nodes if node not in here)
+
     async def open(self) -> None:
         """Listen for agents."""
         self._port = await self._channel.open(self._token_file)
@@ -116,8 +122,7 @@ class Agents:
 
     def start_failed(self, generation: int) -> StartFailed:
         """Which agents did not come, as far as anybody can tell."""
-        here = {line.node for line in self._channel.lines.values()}
-        absent = tuple(node for node in self._nodes if node not in here)
+        absent = self.absent
         ended = self._process is not None and self._process.returncode is not None
         detail = f"{len(self._channel.lines)} of {self.world_size} agents connected"
         if ended and self._process is not None:

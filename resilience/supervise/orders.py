@@ -93,6 +93,7 @@ class Orders:
         self._request: asyncio.Task[None] | None = None  # the last one for an allocation
         self._ending = False
         self._set_asides: set[asyncio.Task[None]] = set()
+        self.start_awaits: str | None = None  # what a start waits for, but agents, for people
 
     def carry_out(self, action: Action) -> None:
         match action:
@@ -151,7 +152,9 @@ class Orders:
         self._emit(done)
 
     async def _start_ranks(self, order: StartRanks) -> None:
+        self.start_awaits = f"the end of a pause of {order.delay_s:.0f} s"
         await asyncio.sleep(order.delay_s)
+        self.start_awaits = "the checkpoint directory"
         self._spawn(self._look_for_stop())
         if self._set_asides:  # or the damaged one would be chosen again
             await asyncio.wait(self._set_asides)
@@ -183,6 +186,7 @@ class Orders:
                 )
             )
             return
+        self.start_awaits = None
         self._pace.begin(time.monotonic(), self._config.ranks_on(len(order.nodes)))
         try:
             await self._ranks.start(order, restore.manifest, restore.step)

@@ -80,6 +80,11 @@ class Ranks:
         """The node of each rank whose program runs."""
         return self._alive
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The nodes that ranks are to run on, and from which no agent has come."""
+        return self._agents.absent
+
     def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The nodes that carry these ranks."""
         return tuple(dict.fromkeys(self._alive[rank] for rank in ranks if rank in self._alive))

@@ -15,6 +15,7 @@ from relight.errors import RelightError
 from ..decide.actions import Finish
 from ..run_folder import RunFolder
 from .transfers import Transfer
+from .waits import Wait
 
 _log: Final = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Standing:
     steps_per_s: float | None
     end_time: float | None
     transfer: Transfer | None  # the save or restore that goes on, where it takes long
+    wait: Wait | None  # what it waits for while no steps are done
     health: tuple[str, ...]  # what the checks during the run have to say
 
 

@@ -55,6 +55,7 @@ from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress
 from .transfers import Transfers
+from .waits import Waited, Waits
 from .watch import Watch
 from .words import Words
 
@@ -123,7 +124,7 @@ class Supervisor:
         )
         self._pace = Pace(config.restart)
         self._lookout = Lookout(config, self._pace, self._ranks, self._emit)
-        self._transfers = Transfers()
+        self._transfers, self._waits = Transfers(), Waits()
         self._words = Words(
             self._ranks,
             self._saves,
@@ -369,6 +370,17 @@ class Supervisor:
             steps_per_s=self._rate.update(reached, time.monotonic()),
             end_time=self._reasons.end_time,
             transfer=self._transfers.look(time.monotonic(), self._ranks.places),
+            wait=self._waits.look(self._state, self._waited(), time.time()),
             health=(*self._watch.said(self._state.degraded), *self._lookout.said, *self._drill.saw),
         )
         await self._progress.now(_TICK_S)
+
+    def _waited(self) -> Waited:
+        return Waited(
+            start=self._orders.start_awaits,
+            absent=self._ranks.absent,
+            places=self._ranks.places,
+            speaking=self._saves.speaking,
+            begun=self._saves.steps.keys(),
+            world_size=self._ranks.world_size,
+        )

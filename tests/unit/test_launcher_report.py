@@ -274,7 +274,14 @@ def test_no_runs_are_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_standing() -> None:
     progress = {"phase": "running", "step": 5, "last_checkpoint": 4, "steps_per_s": 2.0}
-    assert standing(progress) == ("running · step 5 (2/s) · last checkpoint: step 4")
+    assert standing(progress, 0.0) == "running · step 5 (2/s) · last checkpoint: step 4"
+    wait = {"what": "agents on n2", "since": 90.0}
+    starting = {"phase": "starting", "wait": wait}
+    assert standing(starting, 102.2) == "starting · waits for agents on n2, for 12 s"
+    assert status(replace(FACTS, progress={**starting, "job_id": "8"})).waits_for == (
+        "agents on n2, for 910 s"
+    )
+    assert status(replace(FACTS, progress={**starting, "job_id": "7"})).waits_for is None
 
 
 def test_pretend_nodes() -> None:
