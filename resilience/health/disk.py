@@ -3,8 +3,9 @@
 Which errors speak against the node and which against the run: a read-only, stale or broken
 filesystem may be this node's alone (when all nodes say so, the verdict is another one); a full one,
 a quota or a directory that is not ours is the same everywhere, unless another node finds it good.
-No right to make the directory is held against the node, since that is how a filesystem that is not
-mounted looks.
+No right to make the directory is held against the node where a filesystem may not be mounted: the
+first folder above it that is there is empty, or the root. Else the run has named a place that is
+not its own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _AWAY = frozenset(
     }
 )
 AWAY_UNIT = "errno of a server that is away"
-_NOT_MOUNTED = frozenset({errno.EACCES, errno.EPERM})
+_NO_RIGHT = frozenset({errno.EACCES, errno.EPERM})
 
 
 def check_disk(candidate: Candidate) -> Finding:
@@ -47,7 +48,7 @@ def check_disk(candidate: Candidate) -> Finding:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if error.errno in _NOT_MOUNTED:
+        if error.errno in _NO_RIGHT and _may_lack_a_mount(directory):
             return Finding(Outcome.FAIL_NODE, f"cannot make {directory}: {error.strerror}")
         return judge_error(error, f"cannot make {directory}")
     probe = directory / f".relight-preflight-{candidate.config.run_id}-{candidate.node}"
@@ -59,6 +60,18 @@ def check_disk(candidate: Candidate) -> Finding:
     if not same:
         return Finding(Outcome.FAIL_NODE, f"{directory} gave back other bytes than were written")
     return _judge_space(directory, free_bytes, candidate.config.health.min_free_disk_bytes)
+
+
+def _may_lack_a_mount(directory: Path) -> bool:
+    for folder in directory.parents:
+        try:
+            with os.scandir(folder) as entries:
+                return folder == Path(folder.anchor) or next(entries, None) is None
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return False
+    return False
 
 
 def judge_error(error: OSError, what: str) -> Finding:

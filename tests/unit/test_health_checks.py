@@ -128,11 +128,14 @@ def test_disk_where_a_file_is_in_the_way(candidate: Candidate) -> None:
     assert check_disk(candidate).outcome is Outcome.FAIL_JOB
 
 
+@pytest.mark.parametrize(("there", "outcome"), [("", "FAIL_NODE"), ("readme", "FAIL_JOB")])
 def test_disk_without_the_right_to_make_the_directory_may_be_unmounted(
-    candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+    candidate: Candidate, monkeypatch: pytest.MonkeyPatch, there: str, outcome: str
 ) -> None:
+    if there:
+        _directory(candidate).with_name(there).touch()
     monkeypatch.setattr(os, "mkdir", _raising(errno.EACCES))
-    assert check_disk(candidate).outcome is Outcome.FAIL_NODE
+    assert check_disk(candidate).outcome is Outcome(outcome)
 
 
 def test_disk_that_gives_back_other_bytes(
