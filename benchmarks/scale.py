@@ -78,6 +78,9 @@ class PretendedCluster:
     def withdraw(self, restart: Restart) -> None:
         pass
 
+    def give_back(self, nodes: Sequence[str]) -> None:
+        pass
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

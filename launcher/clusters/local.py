@@ -162,6 +162,9 @@ class LocalCluster:
             ) from error
         return Restart("by hand" if waits else "here", allocation.job_id)
 
+    def give_back(self, nodes: Sequence[str]) -> None:
+        """Pretend nodes keep nobody."""
+
     def withdraw(self, restart: Restart) -> None:
         allocation = self.allocation()
         wish_path(RunFolder(self.config.run_dir), allocation.attempt).unlink(missing_ok=True)

@@ -63,6 +63,12 @@ def _answered_late(state: State, event: NodesProbed) -> Decision:
     return exclude(state, silent, FaultCause.NODE_DOWN.value) if silent else (state, ())
 
 
+def gone(state: State) -> tuple[str, ...]:
+    """The nodes of this attempt that have answered nobody."""
+    down = {one.node for one in state.excluded if one.cause == FaultCause.NODE_DOWN.value}
+    return tuple(node for node in state.nodes if node in down)
+
+
 def not_asked(state: State) -> State:
     """The allocation ends before its suspects are asked: the next one does without them.
 

@@ -154,3 +154,9 @@ class Cluster(Protocol):
 
     def withdraw(self, restart: Restart) -> None:
         """Take a new allocation back, when the run was cancelled while it was arranged."""
+
+    def give_back(self, nodes: Sequence[str]) -> None:
+        """Leave nodes that are gone, so that the end of this attempt does not wait for them.
+
+        Nothing is started any more. Never raises: without it the next attempt only begins later.
+        """

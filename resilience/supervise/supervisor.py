@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ..config import RunConfig
-from ..decide.actions import Finish
+from ..decide.actions import Finish, Outcome
 from ..decide.cadence import cadence
 from ..decide.events import (
     AttemptStarted,
@@ -28,6 +28,7 @@ from ..decide.events import (
     RanksStopped,
     RanksStraggled,
 )
+from ..decide.probing import gone
 from ..decide.replay import replay
 from ..decide.state import Phase, State
 from ..run_folder import RunFolder
@@ -296,6 +297,8 @@ class Supervisor:
         told = await notify(self._config, order, reached, self._left_s())
         seen = await self._watch.after(order, self._state)
         await self._handle([*told, *seen])
+        if order.outcome is not Outcome.INTERRUPTED:  # Slurm may start that job again, as a whole
+            await asyncio.to_thread(self._cluster.give_back, gone(self._state))
         await self._show()
 
     # Signals and time

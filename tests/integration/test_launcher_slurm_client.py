@@ -596,3 +596,24 @@ def test_withdraw_of_a_job_that_is_gone(healthy: FakeSlurm, cluster: SlurmCluste
 def test_withdraw(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
     cluster.withdraw(Restart("successor", "99"))
     assert healthy.calls("scancel") == [["99"]]
+
+
+def given_back(slurm: FakeSlurm) -> list[list[str]]:
+    return [call for call in slurm.calls("scontrol") if "NodeList=" in call[-1][:9]]
+
+
+def test_the_end_of_a_job_does_not_wait_for_nodes_that_are_gone(
+    healthy: FakeSlurm, cluster: SlurmCluster
+) -> None:
+    cluster.new_allocation(["n3"], "successor")
+    cluster.give_back(())
+    cluster.give_back(("n3",))
+    assert given_back(healthy) == [["update", f"JobId={JOB_ID}", "NodeList=n1,n2"]]
+    healthy.answer("scontrol", err="Requested operation is presently disabled", code=1)
+    cluster.give_back(("n3",))  # then it waits
+
+
+def test_a_job_that_starts_again_keeps_its_nodes(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
+    cluster.new_allocation(["n3"], "requeue")
+    cluster.give_back(("n3",))
+    assert given_back(healthy) == []

@@ -213,6 +213,13 @@ class SlurmClient:
         """Sets one field of a job; setting it twice is harmless, so no answer means again."""
         self._repeat(commands.update(job_id, field_name, value))
 
+    def shrink(self, job_id: str, nodes: Sequence[str]) -> None:
+        """Leaves a running job these of its nodes only."""
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory(prefix="relight-") as scratch:  # scontrol leaves two scripts there
+            self._run(commands.update(job_id, "NodeList", ",".join(nodes)), cwd=scratch)
+
     def cancel(self, job_ids: Sequence[str]) -> None:
         self._repeat(commands.cancel(job_ids))
 
@@ -230,7 +237,12 @@ class SlurmClient:
         return self._run(argv, question=question)
 
     def _run(
-        self, argv: Sequence[str], env: Mapping[str, str] | None = None, *, question: bool = False
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        question: bool = False,
+        cwd: str | None = None,
     ) -> str:
         # A new job inherits the environment of sbatch, so nothing may be added to that.
         environment = _for_commands(os.environ) if env is None else env
@@ -240,6 +252,7 @@ class SlurmClient:
             result = subprocess.run(
                 argv,
                 env=environment,
+                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

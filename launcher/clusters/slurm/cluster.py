@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,7 @@ from .stop import AttemptStart, judge_stop
 
 _log = logging.getLogger(__name__)
 _KILL_WAIT_S: Final = 30.0  # Slurm's default
+_GIVE_BACK_S: Final = 5.0
 _LOG_TAIL_BYTES: Final = 16 * 1024
 # The batch script's own options, which srun would take as its own: 23.11 and later refuse
 # --cpus-per-task beside SLURM_TRES_PER_TASK, and a CPU binding of the outer job slows the ranks.
@@ -175,6 +176,20 @@ class SlurmCluster:
             withdraw(self.client, restart)
         except SlurmMissing as error:
             raise ClusterUnavailable(str(error)) from error
+
+    def give_back(self, nodes: Sequence[str]) -> None:
+        """A job that has ended is COMPLETING, and its successor waits, until Slurm holds a node
+        that is gone for down: five minutes, by default."""
+        allocation = self.allocation()
+        rest = [node for node in allocation.nodes if node not in nodes]
+        if self.config.program == "script" or allocation.components or not set(nodes):
+            return
+        if self._restart is not None and self._restart.mode != "successor":
+            return  # the job itself starts again, as large as it is now
+        try:
+            replace(self.client, timeout_s=_GIVE_BACK_S).shrink(allocation.job_id, rest)
+        except (RelightError, OSError) as error:
+            _log.info("the end of this job may wait for %s: %s", ", ".join(nodes), error)
 
     def _rearrangement(self) -> Rearrangement:
         allocation = self.allocation()

@@ -102,6 +102,9 @@ class HeldCluster(SlurmCluster):
     def withdraw(self, restart: Restart) -> None:
         LocalCluster(self.config, self.env).withdraw(restart)
 
+    def give_back(self, nodes: Sequence[str]) -> None:
+        """The allocation is its user's."""
+
     def _slurm_job(self, allocation: Allocation) -> str:
         return self.env[HELD]
 
