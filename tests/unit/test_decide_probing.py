@@ -23,6 +23,7 @@ from relight.resilience.decide.events import (
     StopRequested,
 )
 from relight.resilience.decide.policy import Policy
+from relight.resilience.decide.probing import gone
 from relight.resilience.decide.state import Phase, State
 
 POLICY = Policy(nodes=2, tasks_per_node=1)
@@ -71,6 +72,7 @@ def test_a_spare_is_not_kept_waiting_for_a_command_on_a_dead_node_to_fail() -> N
     after, actions = tell(SILENT, state=state)
     assert isinstance(only(actions), ExcludeNode)
     assert after.phase is Phase.STARTING
+    assert (gone(state), gone(after)) == ((), ("n2",))
     after, actions = tell(NodesProbed(answered=("n2",), silent={}), state=state)
     assert (after, actions) == (state, ()), "then it is a spare"
 
