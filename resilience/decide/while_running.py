@@ -87,11 +87,12 @@ def rank_exited(state: State, event: RankExited, policy: Policy) -> Decision:
     fault = fault_of_exit(event, policy.rules)
     if event.code == EXIT_RESTART:
         fault = replace(fault, cause=FaultCause.SELF_STOPPED)
-    known = root(state.fault, fault)
-    if known is not state.fault:
+    known, before = root(state.fault, fault), state.fault
+    if known is not before:
         state = replace(state, fault=known, alike=0, alike_elsewhere=False)
     failed = _compared(_witnessed(state, fault), event)
-    if state.phase is Phase.STOPPING and state.stop is None:
+    is_awaited = before is not None and before.cascade and not known.cascade
+    if state.phase is Phase.STOPPING and state.stop is None and not is_awaited:
         return failed, ()
     order = StopRanks(reason=fault.evidence, patience_s=_patience_s(state, fault, policy))
     return replace(failed, phase=Phase.STOPPING), (order,)
@@ -122,7 +123,10 @@ def _compared(state: State, event: RankExited) -> State:
 
 
 def _patience_s(state: State, fault: Fault, policy: Policy) -> float:
-    """Before anything is saved a restart can wait for what the other ranks have to say."""
+    """Before anything is saved a restart can wait for what the other ranks have to say; and after
+    the report of a rank that has only noticed the end of another, which may take a while to die."""
+    if fault.cascade and state.phase is not Phase.STOPPING:
+        return policy.others_say_s
     early = state.committed_step < 0 and len(state.active) > 1
     unnamed = fault.cause in (FaultCause.EXITED, FaultCause.USER_ERROR)
     return policy.others_say_s if early and unnamed and state.stop is None else 0.0

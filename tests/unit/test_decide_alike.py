@@ -154,3 +154,18 @@ def test_only_before_the_first_save_and_only_for_errors_the_others_are_waited_fo
     _, actions = tell([BEGIN, saved, *fail(words, ranks=1)[:-1]])
     assert isinstance(actions[0], StopRanks)
     assert actions[0].patience_s == 0.0
+
+
+def test_who_reports_the_end_of_another_leaves_that_time_to_say_why() -> None:
+    """One that dies slowly has closed its connections before its end is known."""
+    saved = CheckpointCommitted(step=5, generation=1)
+    started, reporter, *_ = fail("Connection closed by peer")
+    _, _, root, *_ = fail("ECC error")
+    state, (wait,) = tell([BEGIN, saved, started, reporter])
+    assert isinstance(wait, StopRanks)
+    assert wait.patience_s == POLICY.others_say_s
+    state, (stop,) = tell([root], state)
+    assert isinstance(stop, StopRanks)
+    assert stop.patience_s == 0.0, "the cause is known"
+    assert state.fault is not None
+    assert (state.fault.cause, state.fault.rank) == (FaultCause.GPU_HARDWARE, 1)
