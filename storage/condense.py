@@ -18,7 +18,7 @@ from . import blocks, compress
 from .chunks import Chunk, Chunked
 from .container import Container, Elsewhere, Extent, Packing, create
 from .index import Index
-from .index import Run as Saved
+from .index import Run as SavedRun
 from .output import Run, way_to_write
 from .read_shard import Shard
 from .receipt import AsSaved, Receipt
@@ -128,11 +128,11 @@ def _index(
     )
 
 
-def _copies(shard: Shard, runs: Iterable[Saved], container: Container) -> Iterable[Run]:
+def _copies(shard: Shard, runs: Iterable[SavedRun], container: Container) -> Iterable[Run]:
     """What is not compressed."""
     for run, extent in zip(runs, (*container.arrays, container.pack), strict=True):
         yield Run(extent.at, run.size_bytes, partial(_piece, shard, run))
 
 
-def _piece(shard: Shard, run: Saved, start: int, stop: int) -> memoryview:
+def _piece(shard: Shard, run: SavedRun, start: int, stop: int) -> memoryview:
     return memoryview(shard.unverified(run, start, stop))

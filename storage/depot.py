@@ -31,14 +31,13 @@ from .partner_line import PartnerLine
 from .read_shard import require_whole
 from .receipt import Receipt
 from .send import SILENCE_S
-from .tier import drop_older, drop_unfinished, remove, room_bytes
+from .tier import drop_older, drop_unfinished, in_spite_of_removals, remove, room_bytes
 from .tier_folder import make_private
 
 _AT_ONCE: Final = 8
 _STRANGERS: Final = 64  # connections that have proven nothing yet
 _PROOF_S: Final = 5.0  # what that may take them
 _BUFFER_BYTES: Final = 4 << 20
-_TRIES: Final = 3
 
 
 def take(line: PartnerLine, tier: Path, share_bytes: int) -> Receipt:
@@ -84,7 +83,7 @@ def _receive(connection: socket.socket, tier: Path, receipt: Receipt) -> None:
     # Another connection may bring the same, or have brought it: what is whole is the same bytes.
     copy = shard.with_name(f"{shard.name}.{secrets.token_hex(8)}")
     try:
-        with _opened(copy) as file:
+        with in_spite_of_removals(lambda: _opened(copy)) as file:
             _fill(file, connection, receipt.size_bytes)
         require_whole(copy, receipt)
         copy.replace(shard)
@@ -95,11 +94,6 @@ def _receive(connection: socket.socket, tier: Path, receipt: Receipt) -> None:
 
 
 def _opened(copy: Path) -> BinaryIO:
-    """A rank of this node may just remove a folder that is empty yet."""
-    for _ in range(_TRIES - 1):
-        with suppress(FileNotFoundError):
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            return copy.open("wb")
     copy.parent.mkdir(parents=True, exist_ok=True)
     return copy.open("wb")
 

@@ -9,13 +9,15 @@ bytes are verified as any others are.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from .errors import SaveFailed
 from .layout import Incarnation, step_dir, step_of
 
 if TYPE_CHECKING:  # agents use this too, which know neither
@@ -23,6 +25,9 @@ if TYPE_CHECKING:  # agents use this too, which know neither
     from .receipt import Receipt
 
 _KEPT: Final = 2  # the newest that is committed, and the one that is being drained
+_MORE_TRIES: Final = 2
+
+T = TypeVar("T")
 
 
 def room_bytes(folder: Path, rank: int, share_bytes: int) -> int:
@@ -30,6 +35,17 @@ def room_bytes(folder: Path, rank: int, share_bytes: int) -> int:
     there = os.statvfs(folder)
     used = sum(size_bytes for _, size_bytes in _shards(folder, rank))
     return min(there.f_bavail * there.f_frsize, share_bytes - used)
+
+
+def in_spite_of_removals(write: Callable[[], T]) -> T:
+    """What `write` gives. Another rank may just `remove` the folder, which is empty yet."""
+    for _ in range(_MORE_TRIES):
+        try:
+            return write()
+        except (SaveFailed, OSError) as error:
+            if error.errno != errno.ENOENT:
+                raise
+    return write()
 
 
 def drop(folder: Path, receipt: Receipt) -> None:

@@ -35,10 +35,11 @@ from .archiving import Archiving
 from .commits import Claim, Commits, Save
 from .common_step import CommonStep
 from .draining import Draining
-from .partners import Partners, Shard
+from .partners import Partners
 from .restores import Restores
 from .stall import Stall
 from .tidying import Tidying
+from .tier_copies import SavedShard
 
 _log: Final = logging.getLogger(__name__)
 ANSWER_LIMIT_S: Final = 20.0
@@ -332,7 +333,7 @@ class Saves:
         self._draining.lost(rank)
         self._rescue()
 
-    def _took(self, task: int, shard: Shard) -> None:
+    def _took(self, task: int, shard: SavedShard) -> None:
         if self._incarnation is not None and shard.writer == self._incarnation.folder:
             self._draining.copied(shard.step, shard.rank, task)
             self._rescue()
@@ -341,7 +342,7 @@ class Saves:
         """What a lost node has saved is in the tier of its partner, which copies it now."""
         for step, rank, by in self._draining.rescue():
             assert self._incarnation is not None  # ranks save only once a generation has begun
-            self.partners.drain(Shard(step, self._incarnation.folder, rank), by)
+            self.partners.drain(SavedShard(step, self._incarnation.folder, rank), by)
 
     def save_failed(self, body: Message, generation: int, rank: int, node: str | None) -> None:
         """A rank has no shard of a step, or the agent beside it could not copy that."""

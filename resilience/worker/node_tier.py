@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from relight.storage.errors import SaveFailed
 from relight.storage.receipt import Receipt
-from relight.storage.tier import room_bytes
+from relight.storage.tier import in_spite_of_removals, room_bytes
 from relight.storage.tier_folder import make_private
 
 from .environment import TierPlace
 from .line import Line
-
-_TRIES: Final = 3
 
 
 class NodeTier:
@@ -51,22 +47,12 @@ class NodeTier:
                     "full", f"a save takes {need_bytes} bytes, and {max(0, room)} are left"
                 )
                 return None
-            self.holds = self._write(write)
+            self.holds = in_spite_of_removals(lambda: write(self.folder))
         except (SaveFailed, OSError) as error:
             self.tell_once("failed", str(error))
             return None
         self._line.owe_copy()
         return self.holds
-
-    def _write(self, write: Callable[[Path], Receipt]) -> Receipt:
-        """Another rank of this node may just remove a folder that is empty yet."""
-        for _ in range(_TRIES - 1):
-            try:
-                return write(self.folder)
-            except SaveFailed as error:
-                if error.errno != errno.ENOENT:
-                    raise
-        return write(self.folder)
 
     def tell_once(self, kind: str, why: str) -> None:
         """Of each kind of trouble only the first is told: the next saves will have it too."""

@@ -17,7 +17,8 @@ from relight.resilience.decide.events import Event
 from relight.resilience.decide.storage_events import TierFailed
 from relight.resilience.messages import Message
 from relight.resilience.supervise.channel import AgentLine
-from relight.resilience.supervise.partners import Partners, Shard, partners_of
+from relight.resilience.supervise.partners import Partners
+from relight.resilience.supervise.tier_copies import SavedShard, partners_of
 from relight.storage.layout import Incarnation
 from relight.storage.manifest import Manifest
 
@@ -43,7 +44,7 @@ class Attempt:
 
     def __init__(self, *, partner: bool = True) -> None:
         self.events: list[Event] = []
-        self.took: list[tuple[int, Shard]] = []
+        self.took: list[tuple[int, SavedShard]] = []
         checkpoint = CheckpointConfig(
             directory=Path("/ck"), tier="/dev/shm", tier_bytes=800, partner=partner
         )
