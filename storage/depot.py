@@ -24,7 +24,7 @@ from relight.errors import RelightError
 from .child import end_with_parent
 from .commit import read_receipt
 from .condition import shard_fault
-from .durable import publish
+from .durable import make_dirs, publish
 from .errors import CheckpointDamaged, CopyRefused, PartnerUnknown
 from .layout import receipt_path, shard_path, step_dir
 from .partner_line import PartnerLine
@@ -83,7 +83,7 @@ def _receive(connection: socket.socket, tier: Path, receipt: Receipt) -> None:
     # Another connection may bring the same, or have brought it: what is whole is the same bytes.
     copy = shard.with_name(f"{shard.name}.{secrets.token_hex(8)}")
     try:
-        with in_spite_of_removals(lambda: _opened(copy)) as file:
+        with in_spite_of_removals(lambda: _opened(copy, tier)) as file:
             _fill(file, connection, receipt.size_bytes)
         require_whole(copy, receipt)
         copy.replace(shard)
@@ -93,8 +93,8 @@ def _receive(connection: socket.socket, tier: Path, receipt: Receipt) -> None:
             remove(copy)
 
 
-def _opened(copy: Path) -> BinaryIO:
-    copy.parent.mkdir(parents=True, exist_ok=True)
+def _opened(copy: Path, tier: Path) -> BinaryIO:
+    make_dirs(copy.parent, tier)
     return copy.open("wb")
 
 

@@ -16,8 +16,10 @@ def fsync_dir(folder: Path) -> None:
         os.close(fd)
 
 
-def make_dirs(folder: Path) -> None:
+def make_dirs(folder: Path, inside: Path | None = None) -> None:
     """Creates a folder with its parents; every folder that gained a name is fsynced.
+
+    With `inside` that one has to be there: it may be a mount that is missing, or be private.
 
     The folder itself is fsynced in its parent even if it exists: whoever made it a moment ago may
     not have come that far.
@@ -25,6 +27,8 @@ def make_dirs(folder: Path) -> None:
     missing = [folder]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
+    if inside is not None and inside in missing:
+        inside.stat()  # which says why it is not there
     for level in reversed(missing):
         level.mkdir(exist_ok=True)
         fsync_dir(level.parent)

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from relight.errors import RelightError
 
 from .child import end_with_parent
 from .commit import read_receipt
-from .errors import CopyRefused
+from .errors import CopyRefused, PartnerUnknown
 from .layout import Incarnation, receipt_path, shard_path
 from .partner_line import PartnerLine
 
@@ -47,7 +48,12 @@ def send(
         line = PartnerLine(connection, key, caller=True, within_s=SILENCE_S)
         line.say({"receipt": receipt.to_json()})
         if _answer(line, "have", "send") == "send":
-            connection.sendfile(shard, count=receipt.size_bytes)
+            try:
+                connection.sendfile(shard, count=receipt.size_bytes)
+            except OSError:
+                with suppress(OSError, PartnerUnknown):  # why it has hung up, if it has said so
+                    _answer(line)
+                raise
             connection.settimeout(_CHECK_S)
             _answer(line, "took")
 

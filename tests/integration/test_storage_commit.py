@@ -19,7 +19,7 @@ from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.choose import candidates, newest_valid, set_aside
 from relight.storage.commit import Fenced, claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.durable import make_dirs
-from relight.storage.errors import SaveIncomplete
+from relight.storage.errors import SaveFailed, SaveIncomplete
 from relight.storage.layout import (
     Incarnation,
     code_path,
@@ -104,9 +104,12 @@ def test_a_later_claim_fences_the_earlier_one(tmp_path: Path) -> None:
 
 
 def test_whose_claims_are_gone_is_not_superseded(tmp_path: Path) -> None:
-    """The folder was deleted, or another file system is mounted there now."""
+    """The folder was deleted, and then another file system is mounted there."""
     epoch = claim_epoch(tmp_path / "a", FIRST)
     shutil.rmtree(tmp_path / "a")
+    with pytest.raises(SaveFailed, match="No such file"):
+        shards(tmp_path / "a", 4, FIRST)
+    (tmp_path / "a").mkdir()
     receipts = shards(tmp_path / "a", 4, FIRST)
     with pytest.raises(FileNotFoundError, match="is gone; was it deleted, moved or unmounted"):
         commit(tmp_path / "a", 4, FIRST, epoch, receipts, {})

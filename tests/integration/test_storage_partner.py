@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -232,6 +233,20 @@ def test_an_answer_that_is_none_is_told(nodes: Nodes) -> None:
         with pytest.raises(CopyRefused, match="'answer': 5"):
             send(nodes.own, 1, ONE, 0, ("127.0.0.1", server.getsockname()[1]), KEY)
         answering.join()
+
+
+def test_why_a_partner_hangs_up_in_the_middle_is_told(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a tier that has become read-only, while gigabytes are on their way."""
+    save_shard(nodes.own, 1, ONE, 0, 1, {"w": np.zeros(8_000_000)})
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("relight.storage.depot._opened", refuse)
+    with pytest.raises(CopyRefused, match=r"does not take it: .*Read-only file system"):
+        nodes.copy(1, share_bytes=10**9)
 
 
 def test_a_partner_that_is_full_or_does_not_listen_takes_nothing(nodes: Nodes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,24 @@ def test_what_a_rank_has_left_goes_once_a_later_checkpoint_is_there(node: Node) 
     assert [str(path) for path in sorted(shards)] == [
         f"00000000000{step}/1.0.g0/shard-00000.h5" for step in (1, 2)
     ]
+
+
+def test_a_tier_that_vanishes_comes_back_private_or_not_at_all(node: Node, tmp_path: Path) -> None:
+    """Somebody clears away all of it between two calls of a save."""
+    line = Line.__new__(Line)
+    line.lost, line.copied = True, threading.Event()
+    line.copied.set()
+    told: list[str] = []
+    tier, run = NodeTier(TierPlace(node.tier, 10**9), 0, line, told.append), node.tier.parent
+
+    def save(folder: Path) -> Receipt:
+        shutil.rmtree(run, ignore_errors=True)
+        return save_shard(folder, 1, ONE, 0, 1, {"w": VALUES})
+
+    assert tier.save(1000, save) is None
+    assert (len(told), run.exists()) == (1, False)
+    assert tier.save(1000, lambda folder: save_shard(folder, 2, ONE, 0, 1, {"w": VALUES}))
+    assert stat.S_IMODE(run.stat().st_mode) == stat.S_IMODE(node.tier.stat().st_mode) == 0o700
 
 
 def test_the_room_of_a_rank_is_its_share_of_what_is_there(node: Node) -> None:
