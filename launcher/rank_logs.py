@@ -45,7 +45,10 @@ def rank_logs(
     ]
     ranks = {log.rank for log in logs}
     if rank is not None and ranks and rank not in ranks:
-        raise UsageError(f"there is no rank {rank}; there are {min(ranks)} to {max(ranks)}")
+        raise UsageError(
+            f"there is no log of rank {rank}; there are those of {min(ranks)} to {max(ranks)} "
+            "(below torchrun a node has one, of its first rank)"
+        )
     return [log for log in logs if rank is None or log.rank == rank]
 
 

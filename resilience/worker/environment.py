@@ -71,6 +71,7 @@ def read_environment(
         JoinRefused: the agent's variables are not whole, or one that has to be a number is none.
     """
     socket, listed = environ.get("RELIGHT_AGENT_SOCKET"), environ.get(SOCKETS)
+    below_starter = bool(listed) and not socket
     if listed and not socket:
         socket = _socket_among(listed, environ.get("RANK"))
     folder = environ.get("RELIGHT_CHECKPOINT_DIR") or directory
@@ -84,7 +85,7 @@ def read_environment(
         ) from error
     return Environment(
         agent_socket=socket or None,
-        below_starter=bool(listed),
+        below_starter=below_starter,
         attempt=attempt,
         generation=generation,
         directory=Path(folder).absolute() if folder else None,

@@ -47,5 +47,5 @@ def test_a_rank_that_there_is_not(tmp_path: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
     assert [log.rank for log in rank_logs(folder, rank=1)] == [1]
-    with pytest.raises(UsageError, match="no rank 9; there are 0 to 1"):
+    with pytest.raises(UsageError, match="no log of rank 9; there are those of 0 to 1"):
         rank_logs(folder, rank=9)

@@ -14,7 +14,7 @@ from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.events import Event, StopRequested
 from relight.resilience.decide.state import Phase, Stop
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.cluster import Cluster
+from relight.resilience.supervise.cluster import Cluster, StopNotice
 from relight.resilience.supervise.marks import read_marks
 from relight.resilience.supervise.reasons_to_stop import ReasonsToStop
 
@@ -56,3 +56,29 @@ def test_a_hold_counts_while_the_ranks_save_on_a_signal(run_config: RunConfig) -
     held.parent.mkdir(parents=True)
     held.touch()
     assert looked(run_config, StopCause.SIGNALLED, Phase.STOPPING) == [StopCause.HELD]
+
+
+def test_a_signal_to_the_supervisor_is_asked_about_after_one_to_the_ranks(
+    run_config: RunConfig,
+) -> None:
+    """As when a service ends: all processes get it, in any order."""
+    told: list[Event] = []
+    causes = {False: StopCause.SIGNALLED, True: StopCause.HELD}
+
+    def notice(signal_name: str, *, to_supervisor: bool) -> StopNotice:
+        return StopNotice(cause=causes[to_supervisor], kill_at=None, evidence=signal_name)
+
+    cluster = cast(Cluster, SimpleNamespace(stop_notice=notice))
+    reasons = ReasonsToStop(
+        run_config, cluster, told.append, lambda: True, lambda: 60.0, lambda notice, name: None
+    )
+
+    async def both() -> None:
+        to_ranks = asyncio.create_task(reasons.ask("SIGTERM", to_supervisor=False))
+        await asyncio.sleep(0)  # it is under way
+        await reasons.ask("SIGTERM", to_supervisor=True)
+        await to_ranks
+
+    asyncio.run(both())
+    stops = [event.cause for event in told if isinstance(event, StopRequested)]
+    assert stops == [StopCause.SIGNALLED, StopCause.HELD]
