@@ -152,7 +152,7 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
     """Lets the run save, give its nodes back and wait in the queue until it is released.
 
     Raises:
-        UsageError: the run has ended.
+        UsageError: the run has ended, or would end.
         NotDone: it ended before it was held, or no job of it is in the queue.
         ClusterUnavailable: Slurm does not answer; the mark stays, and the supervisor heeds it.
     """
@@ -172,6 +172,11 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
         if free:
             client.hold(free)
         running = len(jobs) > len(waiting)
+        if running and run.plan.config.restart.mode == "never":
+            raise UsageError(
+                "restart.mode is never: a run that gives its nodes back has ended, and waits for "
+                "nobody; `relight checkpoint` saves it, `relight cancel` ends it"
+            )
         if running and not run.folder.held.exists():  # a supervisor that begins takes it away
             run.folder.held.touch(mode=0o600)
         if (waiting and not running) or time.monotonic() > deadline:

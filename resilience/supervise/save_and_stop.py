@@ -74,11 +74,12 @@ async def _save_itself(
     config: RunConfig, deadline: Callable[[], Deadline], ranks: Ranks
 ) -> tuple[int, ...]:
     """Wait for the files of a program that saves by itself, or its end; the ranks that are left."""
-    save = OwnSave(config)
+    save, generation = OwnSave(config), ranks.generation
     await save.begin(min(_TURN_S, deadline().left_s(time.time())))
+    if ranks.generation != generation:
+        return ()  # they have failed meanwhile, and the next ones are not told to end
     ranks.terminate()
     ranks.let_end()
-    generation = ranks.generation
     while deadline().left_s(time.time()) > 0 and ranks.generation == generation and ranks.alive:
         turn_s = min(_TURN_S, deadline().left_s(time.time()))
         await asyncio.sleep(turn_s)

@@ -14,6 +14,7 @@ from typing import Literal
 import pytest
 from stage.local import wait_until
 
+from relight.errors import UsageError
 from relight.launcher.clusters.local_front import front_file
 from relight.launcher.launch_plan import LaunchPlan
 from relight.launcher.run_creation import new_run_folder, note_jobs
@@ -94,3 +95,11 @@ def test_a_run_that_ends_before_it_is_held_is_not_said_to_be(run_config: RunConf
     with pytest.raises(NotDone, match=r"run old ended before it was held \(COMPLETED\)$"):
         hold(find_run("old"))
     thread.join()
+
+
+def test_a_run_that_would_end_is_not_held(run_config: RunConfig) -> None:
+    never = replace(run_config.restart, mode="never")
+    folder = make(replace(run_config, restart=never), "old", "slurm")
+    with pytest.raises(UsageError, match=r"restart\.mode is never"):
+        hold(find_run("old"))
+    assert not folder.held.exists()

@@ -105,3 +105,17 @@ def test_a_file_system_that_does_not_answer_delays_neither_word_nor_end(
     assert isinstance(lingering, RanksLingered)
     assert ranks.told - begun < 1.0
     assert len(asked) == 1
+
+
+def test_ranks_that_start_meanwhile_are_not_told_to_end(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = TwoRanks(tmp_path, end=False)
+
+    def look(_: RunConfig) -> Mapping[str, int]:
+        ranks.generation += 1
+        return {}
+
+    monkeypatch.setattr(own_saves, "saved_files", look)
+    assert stop(config, ranks, 20.0) == []
+    assert ranks.told == 0.0
