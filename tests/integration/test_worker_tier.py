@@ -7,8 +7,9 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,22 @@ ONE = Incarnation("1.0", 1)
 VALUES = np.arange(50_000)
 
 
+class Moved(Transfer):
+    """What was counted to its last byte."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole: list[tuple[str, int]] = []
+
+    @contextmanager
+    def shown(self, what: str, step: int, total_bytes: int) -> Iterator[Callable[[int], None]]:
+        with super().shown(what, step, total_bytes) as advance:
+            yield advance
+            assert self._moving is not None
+            if self._moving._done_bytes == total_bytes:
+                self.whole.append((what, step))
+
+
 class Rank:
     """A rank of a supervised run, and what it says to its agent."""
 
@@ -54,7 +71,7 @@ class Rank:
         self.line = Line.__new__(Line)  # without an agent to connect to
         self.line.lost = False
         self.line.copied = self.copied = threading.Event()
-        self.line.transfer = Transfer()
+        self.line.transfer = self.moved = Moved()
         self.line.send = self.send  # type: ignore[method-assign]
         self.copied.set()
 
@@ -82,6 +99,7 @@ class Rank:
 
     def committed(self, step: int) -> str:
         assert self.start().save(step, {"w": VALUES}, Notes())
+        assert self.moved.whole[-1] == ("save", step)
         receipt = drain(
             self.tier, self.directory, Receipt.from_json(str(self.words.pop()["receipt"]))
         )
@@ -183,6 +201,7 @@ def test_what_is_restored_is_right_whatever_the_tier_holds(rank: Rank) -> None:
         assert restored is not None
         assert np.array_equal(np.asarray(restored.state["w"]), VALUES)
         assert checkpoints.near is not damaged
+        assert rank.moved.whole[-1] == ("restore", 3), "as it was told while it went on"
     (told,) = rank.words
     assert told["type"] == "tier_failed"
     assert "its digest does not match" in str(told["reason"])
