@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
 from relight.storage.node_reads import WORTH_SHARING_BYTES, Neighbours
 from relight.storage.notes import Notes
-from relight.storage.progress import Progress, progress, unseen
+from relight.storage.progress import Advance, Progress, progress, unseen
 from relight.storage.prune import prune
 from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
@@ -250,7 +251,16 @@ class OwnCheckpoints:
                 set_aside(self._directory, manifest.step, faults[0])
 
     def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
-        target = Target(self._directory, step, self._incarnation, self._world, notes, self._reuse)
+        waits = last or isinstance(self.saving, WhileWaiting)  # else the program goes on to print
+        target = Target(
+            self._directory,
+            step,
+            self._incarnation,
+            self._world,
+            notes,
+            self._reuse,
+            shown=partial(_bar, self._world, f"save step {step}") if waits else unseen,
+        )
         return self.saving.save(target, state, partial(self._conclude, step))
 
     def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
@@ -276,8 +286,7 @@ class OwnCheckpoints:
     def _load(self, manifest: Manifest, needs: Callable[[], Needs]) -> tuple[Restored | None, str]:
         try:
             neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
-            long = self._world.rank == 0 and manifest.payload_bytes >= _WORTH_A_BAR_BYTES
-            shown = partial(progress, "restore") if long else unseen
+            shown = partial(_bar, self._world, "restore")
             restored = _read(
                 self._directory, manifest, self._world, needs, neighbours=neighbours, shown=shown
             )
@@ -347,6 +356,13 @@ def _read(
             await_file(step_dir(directory, manifest.step) / file)
     loaded = load_for(directory, manifest, world.rank, world.size, needs(), tier, neighbours, shown)
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
+
+
+def _bar(world: World, what: str, total_bytes: int) -> AbstractContextManager[Advance]:
+    """For who has started the program by hand."""
+    if world.rank != 0 or total_bytes < _WORTH_A_BAR_BYTES:
+        return unseen(total_bytes)
+    return progress(what, total_bytes)
 
 
 def _neighbours(

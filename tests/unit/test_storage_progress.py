@@ -8,8 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from relight.resilience.worker import checkpoints
+from relight.resilience.worker.environment import read_environment
+from relight.resilience.worker.world import World
+from relight.storage.needs import Needs
+from relight.storage.notes import Notes
 from relight.storage.progress import progress
 
 
@@ -44,3 +50,22 @@ def test_a_log_sees_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         with progress("restore", 10) as advance:
             advance(10)
     assert log.read_text() == ""
+
+
+def test_who_runs_a_program_by_hand_sees_what_is_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checkpoints, "_WORTH_A_BAR_BYTES", 8000)
+    monkeypatch.setenv("TERM", "xterm")
+    environment = read_environment({"RELIGHT_CHECKPOINT_STAGING": "0"}, tmp_path, None)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        for steps, words in ((1, 1000), (2, 999)):
+            rank = checkpoints.OwnCheckpoints(tmp_path, environment, World(), lambda word: [word])
+            rank.restore(lambda: Needs(pieces={}))
+            assert rank.save(steps, {"w": np.zeros(words)}, Notes())
+    seen = "".join(everything(ours))
+    assert "save step 1" in seen
+    assert "restore" in seen
+    assert "save step 2" not in seen, "8 bytes less are not worth a bar"
