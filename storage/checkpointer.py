@@ -19,6 +19,7 @@ from .errors import CheckpointDamaged as CheckpointDamaged
 from .errors import SaveFailed as SaveFailed
 from .errors import WorldChanged as WorldChanged
 from .garbage import no_search
+from .kept import bases
 from .layout import Incarnation, incarnation_dir, receipt_path, shard_file, shard_path
 from .leaf import Leaf
 from .lustre import stripe
@@ -137,12 +138,12 @@ def _save(
     path.unlink(missing_ok=True)
     stripe(path.parent, source.world_size, source.payload_bytes)
     there = unchanged(path.parent, source)
-    bases = {one.kept.base for one in there.values()}
+    names = bases(one.kept for one in there.values())
     try:
         written = write_shard(path, source, there, shown)
         fsync_dir(path.parent)
     except BaseException:
-        for file in (path, *map(path.with_name, bases)):
+        for file in (path, *map(path.with_name, names)):
             file.unlink(missing_ok=True)
         raise
     receipt = Receipt(
@@ -161,7 +162,7 @@ def _save(
         digests_bytes=written.digests.size_bytes,
         shares_digest=source.shares_digest,
         notes=source.notes,
-        bases={base: path.with_name(base).stat().st_size for base in sorted(bases)},
+        bases={base: path.with_name(base).stat().st_size for base in names},
     )
     publish(receipt_file, receipt.to_json().encode("ascii"))
     return receipt

@@ -16,14 +16,15 @@ from pathlib import Path
 
 from . import blocks, compress
 from .chunks import Chunk, Chunked
-from .container import Container, Elsewhere, Extent, Packing, create
+from .container import Container, Extent, Packing, create
 from .index import Index
 from .index import Run as SavedRun
+from .kept import Unchanged, bases
 from .output import Run, way_to_write
 from .read_shard import Shard
 from .receipt import AsSaved, Receipt
 from .reuse import unchanged_copy
-from .write_shard import Unchanged, Written, complete
+from .write_shard import Written, complete, new_runs
 
 
 def condensed(
@@ -35,24 +36,25 @@ def condensed(
     not verified: whoever reads the copy will see. Raises OSError, CheckpointDamaged, CodecMissing.
     """
     with Shard(source, receipt) as shard:
-        *own, pack = shard.index.runs()
+        own = shard.index.runs()[:-1]
         there = unchanged_copy(target.parent, shard, reuse)
         left = {place: run for place, run in enumerate(own) if place not in there}
         widths = compress.worthwhile(shard, left) if compressed else {}
         if not there and not widths:
             return None
         container, index = _create(target, shard, there, widths)
-        rest = [run for place, run in left.items() if place not in widths]
         written = complete(
             target,
-            way_to_write(target.parent, sum(run.size_bytes for run in rest)),
+            way_to_write(
+                target.parent, sum(extent.size_bytes for extent in container.arrays.values())
+            ),
             container,
             index,
-            _copies(shard, [*rest, pack], container),
-            lambda _: map(shard.digests_of, shard.index.runs()),
+            _copies(shard, there, container),
+            lambda _: chain.from_iterable(map(shard.digests_of, shard.index.runs())),
         )
-    bases = sorted({one.kept.base for one in there.values()})
-    sizes = {base: target.with_name(base).stat().st_size for base in bases}
+    names = bases(one.kept for one in there.values())
+    sizes = {base: target.with_name(base).stat().st_size for base in names}
     return replace(receipt_of_copy(receipt, written), bases=sizes)
 
 
@@ -86,16 +88,17 @@ def _create(
     digests: list[bytes] = []
     made = compress.chunks(shard, chain.from_iterable(cuts.values()), digests)
     with closing(made) as chunks:
-        packings: dict[int, Elsewhere | Packing] = {
+        packings = {
             place: Packing(one[0].chunk_bytes, widths[place], islice(chunks, len(one)))
             for place, one in cuts.items()
         }
         return create(
             target,
             [run.size_bytes for run in own],
-            packings | {place: one.elsewhere for place, one in there.items()},
+            {**packings, **there},
             pack.size_bytes,
-            sum(len(shard.digests_of(run)) for run in shard.index.runs()) + blocks.DIGEST_BYTES,
+            (sum(len(shard.digests_of(run)) for run in shard.index.runs()) + 1)
+            * blocks.DIGEST_BYTES,
             lambda places, pack_place: _index(
                 shard.index, there, widths, places, pack_place, digests
             ).to_bytes(),
@@ -128,10 +131,13 @@ def _index(
     )
 
 
-def _copies(shard: Shard, runs: Iterable[SavedRun], container: Container) -> Iterable[Run]:
-    """What is not compressed."""
-    for run, extent in zip(runs, (*container.arrays, container.pack), strict=True):
-        yield Run(extent.at, run.size_bytes, partial(_piece, shard, run))
+def _copies(shard: Shard, there: Mapping[int, Unchanged], container: Container) -> Iterable[Run]:
+    """What is new and not compressed."""
+    *own, pack = shard.index.runs()
+    for place, extent in container.arrays.items():
+        unchanged = there.get(place) or Unchanged(own[place].size_bytes)
+        yield from new_runs(extent, unchanged, partial(_piece, shard, own[place]))
+    yield Run(container.pack.at, pack.size_bytes, partial(_piece, shard, pack))
 
 
 def _piece(shard: Shard, run: SavedRun, start: int, stop: int) -> memoryview:

@@ -16,6 +16,7 @@ from typing import Protocol
 import h5py
 
 from . import codec
+from .kept import Unchanged, gaps
 
 ALIGNED_FROM_BYTES = 65536
 _ALIGNMENT_BYTES = 4096
@@ -42,19 +43,6 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Where an array lies that is not in the new file: `/t/<dataset>` of a file beside it.
-
-    `width`: bytes of an element of that dataset.
-    """
-
-    file: str
-    dataset: int
-    at: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
 class Packing:
     """An array that is compressed: its chunks in order, as they are to be in the file.
 
@@ -71,10 +59,11 @@ class Packing:
 class Container:
     """The places of a new file. An empty pack has no dataset.
 
-    `arrays` are those of `/t` in it that are still empty, `chunks` those of compressed ones.
+    `arrays` are, by number, of those that are not compressed the places for what is new, still
+    empty; `chunks` those of compressed ones.
     """
 
-    arrays: tuple[Extent, ...]
+    arrays: Mapping[int, Extent]
     chunks: tuple[Extent, ...]
     pack: Extent
     digests: Extent
@@ -82,21 +71,22 @@ class Container:
 
     @property
     def extents(self) -> tuple[Extent, ...]:
-        return (*self.arrays, *self.chunks, self.pack, self.digests, self.index)
+        return (*self.arrays.values(), *self.chunks, self.pack, self.digests, self.index)
 
 
 def create(
     path: Path,
     arrays_bytes: Sequence[int],
-    others: Mapping[int, Elsewhere | Packing],
+    others: Mapping[int, Unchanged | Packing],
     pack_bytes: int,
     digests_bytes: int,
     make_index: Callable[[Sequence[Sequence[Extent]], Extent], bytes],
 ) -> tuple[Container, bytes]:
     """Makes a file that must not exist yet, and the index, which must know the places in it.
 
-    Of the arrays, by number, those that are elsewhere become virtual datasets, and those that are
-    compressed get their chunks now: HDF5 alone can say in its own structure how long each is.
+    Of the arrays, by number, those that are unchanged, or some of it, become virtual datasets, and
+    those that are compressed get their chunks now: HDF5 alone can say in its own structure how long
+    each is.
 
     Raises OSError, also where h5py would raise something else.
     """
@@ -111,25 +101,30 @@ def create(
             alignment_interval=_ALIGNMENT_BYTES,
         ) as file:
             group = file.create_group("t")
-            arrays, chunks, places = [], [], []
+            arrays: dict[int, Extent] = {}
+            chunks: list[Extent] = []
+            places: list[list[Extent]] = []
             for number, size_bytes in enumerate(arrays_bytes):
                 match others.get(number):
-                    case Elsewhere() as there:
-                        _refer(group, number, size_bytes, there)
-                        places.append([Extent(there.at, size_bytes)])
+                    case Unchanged() as there:
+                        if there.new_bytes:
+                            own = file.require_group("new")
+                            arrays[number] = _allocate(own, _name(number), there.new_bytes)
+                        _refer(group, number, there)
+                        places.append([arrays.get(number, Extent(there.kept[0].at, size_bytes))])
                     case Packing() as packing:
                         places.append(_write_chunks(group, _name(number), size_bytes, packing))
                         chunks += places[-1]
                     case None:
-                        arrays.append(_allocate(group, _name(number), size_bytes))
-                        places.append(arrays[-1:])
+                        arrays[number] = _allocate(group, _name(number), size_bytes)
+                        places.append([arrays[number]])
             pack = _allocate(file, "pack", pack_bytes) if pack_bytes else Extent(0, 0)
             digests = _allocate(file, "digests", digests_bytes)
             index = make_index(places, pack)
             place = _allocate(file, "index", len(index))
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise _refusal(error) from error
-    return Container(tuple(arrays), tuple(chunks), pack, digests, place), index
+    return Container(arrays, tuple(chunks), pack, digests, place), index
 
 
 def _refusal(error: Exception) -> OSError:
@@ -153,14 +148,35 @@ def _dataset_properties() -> h5py.h5p.PropDCID:
     return properties
 
 
-def _refer(location: _Location, number: int, size_bytes: int, there: Elsewhere) -> None:
-    """A virtual dataset: HDF5 looks for the file in the folder of the one that names it."""
+def _refer(location: _Location, number: int, there: Unchanged) -> None:
+    """A virtual dataset: HDF5 looks for the files in the folder of the one that names them."""
     properties = _dataset_properties()
-    space = h5py.h5s.create_simple((size_bytes // there.width,))
-    source = f"/t/{_name(there.dataset)}".encode("ascii")
-    properties.set_virtual(space, there.file.encode("ascii"), source, space)
+    width, size_bytes = there.width, there.size_bytes
+
+    def select(before: int, length: int, whole: int) -> h5py.h5s.SpaceID:
+        space = h5py.h5s.create_simple((whole // width,))
+        space.select_hyperslab((before // width,), (length // width,))
+        return space
+
+    def put(start: int, stop: int, file: str, dataset: str, before: int) -> None:
+        length = stop - start
+        properties.set_virtual(
+            select(start, length, size_bytes),
+            file.encode("ascii"),
+            dataset.encode("ascii"),
+            select(before, length, before + length),  # HDF5 takes only the selection from it
+        )
+
+    for one in there.kept:
+        dataset = f"/{one.group}/{_name(one.dataset)}"
+        put(one.start, one.stop, one.base, dataset, one.before)
+    before = 0
+    for start, stop in gaps(there.kept, size_bytes):
+        put(start, stop, ".", f"/new/{_name(number)}", before)
+        before += stop - start
+    space = h5py.h5s.create_simple((size_bytes // width,))
     name = _name(number).encode("ascii")
-    h5py.h5d.create(location.id, name, _ELEMENTS[there.width], space, properties)
+    h5py.h5d.create(location.id, name, _ELEMENTS[width], space, properties)
 
 
 def _write_chunks(

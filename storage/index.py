@@ -6,56 +6,61 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 from typing import cast
 
+from . import blocks
 from .chunks import Chunked, Stored
 from .errors import FormatUnknown
+from .kept import Kept, gaps, is_whole, require_fit
 from .leaf import Form
 from .sealed import Json, field
 
-FORMAT = 3
+FORMAT = 4
 _DEFLATE = 1  # keys of many arrays shrink to a tenth even so
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Bytes that lie together: those of one array, or the pack (`array` is None).
+    """The bytes of one array, or of the pack (`array` is None).
 
-    `base` is the file beside the shard that has them; empty when it is the shard. What is
-    `chunked` is compressed, and `at` is where its first chunk is.
+    What is not `kept` in earlier shards lies together in the shard, from `at` on. What is `chunked`
+    is compressed, and in one file; `at` is where its first chunk is.
     """
 
     at: int
     size_bytes: int
     array: int | None
-    base: str = ""
+    kept: tuple[Kept, ...] = ()
     chunked: Chunked | None = None
 
-    def stored(self, block: int, block_bytes: int) -> Stored:
-        """Of one of its blocks."""
-        if self.chunked is None:
-            return self.at + block * block_bytes
-        return self.chunked.stored(block, min(block_bytes, self.size_bytes))
+    def places(self, block_bytes: int) -> Iterator[tuple[str, Stored]]:
+        """Of each block the file beside the shard that has it, empty for the shard, and where."""
+        if self.chunked is not None:
+            base = self.kept[0].base if self.kept else ""
+            for block in range(blocks.count(self.size_bytes, block_bytes)):
+                yield base, self.chunked.stored(block, min(block_bytes, self.size_bytes))
+            return
+        found: dict[int, tuple[str, Stored]] = {}
+        for one in self.kept:
+            for start in range(one.start, one.stop, block_bytes):
+                found[start] = one.base, one.at + start - one.start
+        at = self.at
+        for begin, stop in gaps(self.kept, self.size_bytes):
+            for start in range(begin, stop, block_bytes):
+                found[start] = "", at + start - begin
+            at += stop - begin
+        for start in sorted(found):
+            yield found[start]
 
     def extents(self) -> list[tuple[int, int]]:
-        """What it takes in its file: positions and sizes."""
+        """What it takes in the shard: positions and sizes."""
         if self.chunked is None:
-            return [(self.at, self.size_bytes)]
-        return [(chunk.at, chunk.size_bytes) for chunk in self.chunked.chunks]
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Where an array lies that is left in an earlier shard: `/t/<dataset>` of `base`.
-
-    `saves` says how many saves in a row have left it there.
-    """
-
-    base: str
-    dataset: int
-    saves: int
+            new_bytes = sum(stop - start for start, stop in gaps(self.kept, self.size_bytes))
+            return [(self.at, new_bytes)] if new_bytes else []
+        chunks = () if self.kept else self.chunked.chunks
+        return [(chunk.at, chunk.size_bytes) for chunk in chunks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +73,9 @@ class Index:
         packed_below_bytes: smaller arrays lie in the pack, others in datasets of their own.
         arrays: the form of each array, as its number in `forms`.
         borrows: ranks whose shards hold arrays of this rank's state.
-        at: where the datasets of the arrays that have one begin in their file, in order.
-        kept: those of them that lie in an earlier shard, by their place in that order.
+        at: where the datasets of the arrays that have one begin in their file, in order; of one
+            that is kept in part, where its new blocks do.
+        kept: what of them lies in earlier shards, by their place in that order.
         chunked: those of them that are compressed, likewise.
     """
 
@@ -86,12 +92,14 @@ class Index:
     at: tuple[int, ...]
     pack_at: int
     pack_bytes: int
-    kept: Mapping[int, Kept] = attribute(default_factory=dict)
+    kept: Mapping[int, tuple[Kept, ...]] = attribute(default_factory=dict)
     chunked: Mapping[int, Chunked] = attribute(default_factory=dict)
 
     @property
     def format(self) -> int:
         """The lowest that says all of it, so that older readers understand what they can."""
+        if self._in_parts():
+            return 4
         return 3 if self.chunked else 2 if self.kept else 1
 
     def to_bytes(self) -> bytes:
@@ -111,28 +119,46 @@ class Index:
             "borrows": list(self.borrows),
             "tree": self.tree,
         }
-        if self.kept:
-            body["kept"] = [
-                [place, one.base, one.dataset, one.saves] for place, one in self.kept.items()
-            ]
+        body |= self._kept_body()
         if self.chunked:
             body["chunked"] = [[place, *one.to_body()] for place, one in self.chunked.items()]
         # Not sorted: the order of a dict's keys is part of the state.
         text = json.dumps(body, separators=(",", ":"), allow_nan=False)
         return zlib.compress(text.encode("ascii"), _DEFLATE)
 
+    def _in_parts(self) -> dict[int, tuple[Kept, ...]]:
+        """What is kept, but not as a whole in one place."""
+        sizes = [self.forms[self.arrays[number]].size_bytes for number in self.own()]
+        return {
+            place: kept for place, kept in self.kept.items() if not is_whole(kept, sizes[place])
+        }
+
+    def _kept_body(self) -> dict[str, Json]:
+        """What is kept as a whole in the spelling of format 2, and the rest."""
+        in_parts = self._in_parts()
+        whole: list[Json] = [
+            [place, one.base, one.dataset, one.saves]
+            for place, kept in self.kept.items()
+            if place not in in_parts
+            for one in kept
+        ]
+        parts: list[Json] = [
+            [place, *one.to_body()] for place, kept in in_parts.items() for one in kept
+        ]
+        members: dict[str, Json] = {"kept": whole, "kept_in_part": parts}
+        return {name: rows for name, rows in members.items() if rows}
+
     def runs(self) -> list[Run]:
         """All that holds values, in the order in which `/digests` speaks of its blocks.
 
         One more digest follows there, of all bytes that belong to no dataset.
         """
-        bases = {place: one.base for place, one in self.kept.items()}
         own = [
             Run(
                 at,
                 self.forms[self.arrays[number]].size_bytes,
                 number,
-                bases.get(place, ""),
+                self.kept.get(place, ()),
                 self.chunked.get(place),
             )
             for place, (at, number) in enumerate(zip(self.at, self.own(), strict=True))
@@ -188,18 +214,31 @@ class Index:
             at=_numbers(body, "at"),
             pack_at=field(body, "pack_at", int),
             pack_bytes=field(body, "pack_bytes", int),
-            kept=_kept(body) if "kept" in body else {},
             chunked=_chunked(body) if "chunked" in body else {},
         )
+        index = replace(index, kept=_kept(body, dict(enumerate(index.runs()[:-1]))))
         for run in index.runs():
+            require_fit(run.kept, run.size_bytes, index.block_bytes)
             if run.chunked is not None:
                 run.chunked.require_fit(run.size_bytes, index.block_bytes)
+                if run.kept and not is_whole(run.kept, run.size_bytes):
+                    raise ValueError("an array is compressed, and kept in part")
         return index
 
 
-def _kept(body: Mapping[str, Json]) -> dict[int, Kept]:
-    rows = cast(list[tuple[int, str, int, int]], field(body, "kept", list))
-    return {place: Kept(base, dataset, saves) for place, base, dataset, saves in rows}
+def _kept(body: Mapping[str, Json], runs: Mapping[int, Run]) -> dict[int, tuple[Kept, ...]]:
+    """`runs` are those of the index without it."""
+    found: dict[int, tuple[Kept, ...]] = {}
+    if "kept" in body:
+        rows = cast(list[tuple[int, str, int, int]], field(body, "kept", list))
+        for place, base, dataset, saves in rows:
+            run = runs[place]
+            found[place] = (Kept(0, run.size_bytes, base, "t", dataset, 0, run.at, saves),)
+    if "kept_in_part" in body:
+        for row in cast(list[list[Json]], field(body, "kept_in_part", list)):
+            place = cast(int, row[0])
+            found[place] = (*found.get(place, ()), Kept.from_body(row[1:]))
+    return found
 
 
 def _chunked(body: Mapping[str, Json]) -> dict[int, Chunked]:

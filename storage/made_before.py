@@ -16,6 +16,7 @@ from . import blocks
 from .condense import receipt_of_copy
 from .container import Extent
 from .errors import CheckpointDamaged
+from .kept import bases
 from .read_shard import Damage, Shard, require_whole
 from .receipt import Receipt
 from .write_shard import Written
@@ -30,8 +31,8 @@ def receipt_of(copy: Path, source: Path, receipt: Receipt) -> Receipt:
     with Shard(source, receipt) as saved, Shard(copy, found) as shard:
         if _values(shard) != _values(saved):
             raise shard.damaged(Damage("index", None, f"its values are not those of {source}"))
-        bases = sorted({kept.base for kept in shard.index.kept.values()})
-    found = replace(found, bases=_sizes(copy, bases)) if bases else found
+        there = bases(shard.index.kept.values())
+    found = replace(found, bases=_sizes(copy, there)) if there else found
     require_whole(copy, found)
     return found
 
@@ -62,14 +63,14 @@ def _extent(dataset: h5py.h5d.DatasetID) -> Extent:
     return Extent(int(dataset.get_offset()), int(dataset.get_storage_size()))
 
 
-def _values(shard: Shard) -> tuple[bytes, list[bytes]]:
+def _values(shard: Shard) -> tuple[bytes, list[list[bytes]]]:
     """The same for all shards of one state, wherever in a file it is."""
     index = replace(shard.index, at=(), pack_at=0, kept={}, chunked={})
     return index.to_bytes(), [shard.digests_of(run) for run in shard.index.runs()]
 
 
-def _sizes(copy: Path, bases: list[str]) -> dict[str, int]:
+def _sizes(copy: Path, names: list[str]) -> dict[str, int]:
     try:
-        return {base: copy.with_name(base).stat().st_size for base in bases}
+        return {base: copy.with_name(base).stat().st_size for base in names}
     except OSError as error:
         raise CheckpointDamaged(str(copy), "file", None, f"it cannot be read: {error}") from error

@@ -14,7 +14,7 @@ from . import blocks
 from .chunks import Stored
 from .errors import CheckpointDamaged
 from .index import Index, Run
-from .input import Block, Input
+from .input import Input
 from .keys import array_key
 from .node_reads import BlockPlace
 from .receipt import Receipt
@@ -77,73 +77,66 @@ class Shard:
 
         Tells of the bytes of each block that it reads. Raises CheckpointDamaged.
         """
-        for base, found in self._by_file(wanted):
-            placed = (one for run, buffer in found for one in self._placed(run, buffer))
-            left = [one for one in placed if one[1].digest not in done]
-            self._fill(base, left, advance)
+        placed = (one for run, buffer in wanted for one in self._placed(run, buffer))
+        self._fill((one for one in placed if one[0].digest not in done), advance)
 
     def places(self, run: Run, buffer: memoryview) -> Iterator[tuple[bytes, BlockPlace]]:
         """The blocks of a run by their digests, for `node_reads`. Raises CheckpointDamaged."""
-        file = self._file(run.base)
-        for (stored, data), block in self._placed(run, buffer):
-            yield block.digest, BlockPlace(file.path, stored, data, file.way)
+        for block, data in self._placed(run, buffer):
+            file = self._file(block.base)
+            yield block.digest, BlockPlace(file.path, block.stored, data, file.way)
 
     def fill_blocks(self, run: Run, first: int, buffer: memoryview) -> None:
         """Reads some blocks of a run, from the first on. Raises CheckpointDamaged."""
-        self._fill(run.base, list(self._placed(run, buffer, first)), lambda _: None)
+        self._fill(self._placed(run, buffer, first), lambda _: None)
 
     def damages(self, advance: Callable[[int], None], *, shared: bool = True) -> Iterator[Damage]:
         """Reads all blocks of the index's runs and yields the bad ones; tells of bytes read.
 
         Without `shared`, only those in this very file.
         """
-        size = self.index.block_bytes
 
-        def watched(runs: list[Run]) -> Iterator[tuple[Stored, int]]:
-            for run in runs:
-                for number, start in enumerate(range(0, run.size_bytes, size)):
-                    size_bytes = min(size, run.size_bytes - start)
-                    yield run.stored(number, size), size_bytes
-                    advance(size_bytes)
+        def watched(blocks: Iterable[_Block]) -> Iterator[tuple[Stored, int]]:
+            for block in blocks:
+                yield block.stored, block.size_bytes
+                advance(block.size_bytes)
 
-        wanted = (run for run in self.index.runs() if shared or not run.base)
-        for base, pairs in self._by_file((run, None) for run in wanted):
-            runs = [run for run, _ in pairs]
+        wanted = (block for run in self.index.runs() for block in self._blocks(run))
+        for base, found in _by_file((block, None) for block in wanted if shared or not block.base):
+            expected = [block for block, _ in found]
             try:
                 file = self._file(base)
             except CheckpointDamaged as error:
                 yield Damage(error.array, error.block, error.reason)
                 continue
-            found = file.digests(watched(runs), file.way)
-            yield from self._compare(found, (block for run in runs for block in self._blocks(run)))
+            yield from self._compare(file.digests(watched(expected), file.way), expected)
 
     def _placed(
         self, run: Run, buffer: memoryview, first: int = 0
-    ) -> Iterator[tuple[Block, _Block]]:
+    ) -> Iterator[tuple[_Block, memoryview]]:
         """The blocks of a run from the first on, each with where it goes in the buffer."""
         size = self.index.block_bytes
         starts = range(0, len(buffer), size)
         expected = islice(self._blocks(run), first, first + len(starts))
         for start, block in zip(starts, expected, strict=True):
-            yield (run.stored(block.number, size), buffer[start : start + size]), block
+            yield block, buffer[start : start + size]
 
     def _fill(
-        self,
-        base: str,
-        placed: Sequence[tuple[Block, _Block]],
-        advance: Callable[[int], None],
+        self, wanted: Iterable[tuple[_Block, memoryview]], advance: Callable[[int], None]
     ) -> None:
-        file = self._file(base)
+        for base, placed in _by_file(wanted):
+            found = self._read(self._file(base), placed, advance)
+            for damage in self._compare(found, (block for block, _ in placed)):
+                raise self.damaged(damage)
 
-        def read() -> Iterator[bytes]:
-            digests = file.read((block for block, _ in placed), file.way)
-            for digest, ((_, data), _) in zip(digests, placed, strict=True):
-                yield digest
-                advance(len(data))
-
-        found = read()
-        for damage in self._compare(found, (expected for _, expected in placed)):
-            raise self.damaged(damage)
+    @staticmethod
+    def _read(
+        file: Input, placed: Sequence[tuple[_Block, memoryview]], advance: Callable[[int], None]
+    ) -> Iterator[bytes]:
+        digests = file.read(((block.stored, data) for block, data in placed), file.way)
+        for digest, (_, data) in zip(digests, placed, strict=True):
+            yield digest
+            advance(len(data))
 
     def _file(self, base: str) -> Input:
         """The shard itself, or one that holds arrays for it. Raises CheckpointDamaged."""
@@ -157,31 +150,26 @@ class Shard:
                 raise self.damaged(Damage("file", None, reason)) from error
         return self._bases[base]
 
-    @staticmethod
-    def _by_file(pairs: Iterable[tuple[Run, T]]) -> Iterable[tuple[str, list[tuple[Run, T]]]]:
-        found: dict[str, list[tuple[Run, T]]] = {}
-        for run, other in pairs:
-            found.setdefault(run.base, []).append((run, other))
-        return found.items()
-
     def _compare(self, found: Iterable[bytes], expected: Iterable[_Block]) -> Iterator[Damage]:
         try:
             for got, block in zip(found, expected, strict=True):
                 if got != block.digest:
-                    where = f", read from {block.run.base}" if block.run.base else ""
+                    where = f", read from {block.base}" if block.base else ""
                     reason = f"its digest does not match{where}"
                     yield Damage(self.name(block.run), block.number, reason)
         except OSError as error:
             yield _unreadable(error)
 
     def _blocks(self, run: Run) -> Iterator[_Block]:
-        first = self._first_rows[run.array]
-        for number in range(blocks.count(run.size_bytes, self.index.block_bytes)):
-            yield _Block(run, number, self._digests[first + number])
+        first, size = self._first_rows[run.array], self.index.block_bytes
+        for number, (base, stored) in enumerate(run.places(size)):
+            size_bytes = min(size, run.size_bytes - number * size)
+            yield _Block(run, number, size_bytes, self._digests[first + number], base, stored)
 
-    def digests_of(self, run: Run) -> bytes:
+    def digests_of(self, run: Run) -> list[bytes]:
         """Those of its blocks, in order."""
-        return b"".join(block.digest for block in self._blocks(run))
+        first = self._first_rows[run.array]
+        return self._digests[first : first + blocks.count(run.size_bytes, self.index.block_bytes)]
 
     def unverified(self, run: Run, start: int, stop: int, room_bytes: int = 0) -> bytearray:
         """Bytes of a run as they lie there, then zeros up to `room_bytes`. Raises OSError."""
@@ -191,8 +179,7 @@ class Shard:
 
     def structure_damage(self) -> Damage | None:
         """Checks what belongs to no dataset: HDF5's own bytes. Loading does not depend on them."""
-        runs = (run for run in self.index.runs() if not run.base)
-        extents = [extent for run in runs for extent in run.extents()]
+        extents = [extent for run in self.index.runs() for extent in run.extents()]
         try:
             if blocks.digest_outside(self._fd, [*extents, *self._own]) == self._digests[-1]:
                 return None
@@ -255,9 +242,21 @@ def _whose(one: Index | Receipt) -> tuple[int, int, int, str]:
 
 
 class _Block(NamedTuple):
+    """Of a run; `base` is the file that has it, empty for the shard."""
+
     run: Run
     number: int
+    size_bytes: int
     digest: bytes
+    base: str
+    stored: Stored
+
+
+def _by_file(pairs: Iterable[tuple[_Block, T]]) -> Iterable[tuple[str, list[tuple[_Block, T]]]]:
+    found: dict[str, list[tuple[_Block, T]]] = {}
+    for block, other in pairs:
+        found.setdefault(block.base, []).append((block, other))
+    return found.items()
 
 
 def _unreadable(error: OSError) -> Damage:

@@ -1,15 +1,20 @@
-"""Arrays that have not changed since an earlier save stay in the file that has their bytes.
+"""Blocks that have not changed since an earlier save stay in the files that have their bytes.
 
-That file gets one more name, in the folder of the new save (a hard link): whatever happens to the
-earlier checkpoint, the new one has all that it needs. An array whose first block differs costs the
-digest of that block, no more.
+Those files get one more name each, in the folder of the new save (a hard link): whatever happens to
+the earlier checkpoint, the new one has all that it needs.
+
+Of each array one block in eight is looked at, at least one. An array in which none of these is as
+it was is taken for changed, and costs no more than their digests; the others are compared block by
+block.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +22,8 @@ from . import blocks, content
 from .blocks import BLOCK_BYTES
 from .condition import steps
 from .errors import CheckpointDamaged, FormatUnknown, ManifestDamaged
-from .index import Kept, Run
+from .index import Run
+from .kept import Group, Kept, Unchanged, bases, gaps
 from .keys import Path as Key
 from .keys import array_paths
 from .layout import base_name, manifest_path, step_dir
@@ -26,23 +32,23 @@ from .manifest import Manifest
 from .read_shard import Shard
 from .receipt import Receipt
 from .sealed import Json
-from .write_shard import Source, Unchanged
+from .write_shard import Source
 
 _THREADS = 8
+_LOOKED_AT = 8  # of so many blocks one
+_WORTH = 0.25  # of the space of an earlier shard, which lasts as long as a block of it is kept
 
 
-class _Saved(NamedTuple):
-    """An array of the earlier save, and the file and dataset that have its bytes."""
+class _Parent(NamedTuple):
+    """What this rank has in the newest committed step before.
 
-    run: Run
-    file: str
-    size_bytes: int
-    kept: Kept
-    digests: bytes
+    `arrays` are its large ones by key, as the save that follows would say where they lie. `files`
+    are those that have them, by the names that they get: the names they have there, and sizes.
+    """
 
-    def may_stay(self, size_bytes: int, reuse: int) -> bool:
-        """Whether it is as long, and was not left there too often yet."""
-        return self.run.size_bytes == size_bytes and self.kept.saves <= reuse
+    folder: Path
+    arrays: Mapping[Key, Unchanged]
+    files: Mapping[str, tuple[str, int]]
 
 
 class _Pair(NamedTuple):
@@ -51,71 +57,126 @@ class _Pair(NamedTuple):
     place: int
     form: Form
     leaf: Leaf
-    saved: _Saved
+    saved: Unchanged
+
+    def is_same(self, block: int) -> bool:
+        start = block * BLOCK_BYTES
+        stop = min(start + BLOCK_BYTES, self.form.size_bytes)
+        now = content.piece(self.form, self.leaf.value, start, stop)
+        return blocks.digest(now) == self.saved.digests[block]
 
 
 def unchanged(folder: Path, source: Source) -> dict[int, Unchanged]:
-    """By place among the large arrays, those that an earlier save has; their files are linked.
+    """By place among the large arrays, what an earlier save has of them; its files are linked.
 
-    `folder` is that of the new shard. What cannot be linked is not among them.
+    `folder` is that of the new shard. What cannot be linked is not among it.
     """
-    directory = folder.parent.parent
-    parent = _parent(directory, source.step, source.rank) if source.reuse else None
+    parent = _parent(folder, source.step, source.rank, source.reuse)
     if parent is None:
         return {}
-    receipt, saved = parent
-    pairs = list(_pairs(source, saved))
-    equal = blocks.in_parallel(_is_same, pairs, _THREADS)
-    found = {pair.place: pair.saved for pair, same in zip(pairs, equal, strict=True) if same}
-    return _linked(folder, receipt, found)
+    pairs = list(_pairs(source, parent))
+    same = _same_blocks(pairs)
+    return _linked(
+        folder, parent, {pair.place: pair.saved.left(same[pair.place]) for pair in pairs}
+    )
 
 
 def unchanged_copy(folder: Path, shard: Shard, reuse: int) -> dict[int, Unchanged]:
     """Likewise for a shard that is to be copied to `folder`: its digests say what is the same."""
     index = shard.index
-    parent = _parent(folder.parent.parent, index.step, index.rank) if reuse else None
+    parent = _parent(folder, index.step, index.rank, reuse)
     if parent is None or index.block_bytes != BLOCK_BYTES:
         return {}
-    receipt, saved = parent
     keys, found = _keys(index.tree), {}
     for place, run in enumerate(index.runs()[:-1]):
         assert run.array is not None
-        one = saved.get(keys[run.array])
-        if one and one.may_stay(run.size_bytes, reuse) and one.digests == shard.digests_of(run):
-            found[place] = one
-    return _linked(folder, receipt, found)
+        saved = parent.arrays.get(keys[run.array])
+        if saved is not None and saved.size_bytes == run.size_bytes:
+            now = shard.digests_of(run)
+            found[place] = saved.left({n for n, one in enumerate(now) if one == saved.digests[n]})
+    return _linked(folder, parent, found)
 
 
-def _linked(folder: Path, receipt: Receipt, found: Mapping[int, _Saved]) -> dict[int, Unchanged]:
-    """Those whose files could be linked into `folder`, out of that of the earlier receipt."""
-    there = step_dir(folder.parents[1], receipt.step) / receipt.incarnation.folder
-    bases = {one.kept.base: one for one in found.values()}
-    linked = {
-        base
-        for base, one in bases.items()
-        if _link(there / one.file, folder / base, one.size_bytes)
-    }
-    return {
-        place: Unchanged(one.kept, one.run.at, one.digests, one.run.chunked)
-        for place, one in found.items()
-        if one.kept.base in linked
-    }
-
-
-def _pairs(source: Source, saved: Mapping[Key, _Saved]) -> Iterator[_Pair]:
-    """Arrays that may be the same: as long under the same key, and not left too often yet."""
+def _pairs(source: Source, parent: _Parent) -> Iterator[_Pair]:
+    """Arrays that may be the same: as long under the same key."""
     keys = _keys(source.tree)
     for place, number in enumerate(source.large()):
         leaf = source.leaves[number]
-        one = saved.get(keys[number])
+        saved = parent.arrays.get(keys[number])
         form = source.forms[leaf.form]
-        if one and one.may_stay(form.size_bytes, source.reuse):
-            yield _Pair(place, form, leaf, one)
+        if saved is not None and saved.size_bytes == form.size_bytes:
+            yield _Pair(place, form, leaf, saved)
 
 
-def _parent(directory: Path, step: int, rank: int) -> tuple[Receipt, dict[Key, _Saved]] | None:
-    """What this rank has in the newest committed step before, by key; None when nothing helps."""
-    for before in steps(directory):
+def _same_blocks(pairs: Iterable[_Pair]) -> Mapping[int, set[int]]:
+    """By place, the blocks that are as they were; none of arrays that seem to have changed."""
+    pairs = list(pairs)
+    looked_at = {pair.place: _sample(pair.saved.blocks()) for pair in pairs}
+    same = _compared((pair, block) for pair in pairs for block in looked_at[pair.place])
+    rest = _compared(
+        (pair, block)
+        for pair in pairs
+        if same[pair.place]
+        for block in pair.saved.blocks()
+        if block not in looked_at[pair.place]
+    )
+    return {pair.place: same[pair.place] | rest[pair.place] for pair in pairs}
+
+
+def _sample(numbers: list[int]) -> list[int]:
+    """Not the first ones: in tables that are sorted by frequency these change first."""
+    return numbers[min(_LOOKED_AT // 2, len(numbers) - 1) :: _LOOKED_AT]
+
+
+def _compared(wanted: Iterable[tuple[_Pair, int]]) -> defaultdict[int, set[int]]:
+    """Those that are as they were, by the places of their arrays."""
+
+    def is_same(one: tuple[_Pair, int]) -> tuple[int, int, bool]:
+        pair, block = one
+        return pair.place, block, pair.is_same(block)
+
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for place, block, same in blocks.in_parallel(is_same, wanted, _THREADS):
+        if same:
+            found[place].add(block)
+    return found
+
+
+def _linked(folder: Path, parent: _Parent, found: Mapping[int, Unchanged]) -> dict[int, Unchanged]:
+    """What is worth it, out of files that could be linked into `folder`."""
+    worth = _worthwhile(parent, found)
+    linked = {
+        base for base in bases(one.kept for one in worth.values()) if _link(parent, base, folder)
+    }
+    kept = {
+        place: one.only(k for k in one.kept if k.base in linked) for place, one in worth.items()
+    }
+    return {place: one for place, one in kept.items() if one.kept}
+
+
+def _worthwhile(parent: _Parent, found: Mapping[int, Unchanged]) -> dict[int, Unchanged]:
+    """Arrays that lie together as a whole; of others what keeps no file's space for little."""
+    used_bytes = Counter[str]()
+    for one in found.values():
+        for kept in one.kept:
+            used_bytes[kept.base] += kept.size_bytes
+    worth = set(bases(one.kept for one in found.values() if one.is_whole))
+    worth |= {base for base, used in used_bytes.items() if used >= parent.files[base][1] * _WORTH}
+    parts = {
+        place: one if one.is_whole else one.only(k for k in one.kept if k.base in worth)
+        for place, one in found.items()
+    }
+    return {
+        place: one
+        for place, one in parts.items()
+        if one.is_whole or one.size_bytes - one.new_bytes >= BLOCK_BYTES
+    }
+
+
+def _parent(folder: Path, step: int, rank: int, reuse: int) -> _Parent | None:
+    """None when nothing helps; `folder` is that of the new shard."""
+    directory = folder.parents[1]
+    for before in steps(directory) if reuse else ():
         if before >= step:
             continue
         with suppress(OSError, ManifestDamaged, FormatUnknown, CheckpointDamaged):
@@ -123,27 +184,44 @@ def _parent(directory: Path, step: int, rank: int) -> tuple[Receipt, dict[Key, _
             if rank >= manifest.world_size:
                 return None
             receipt = manifest.receipts[rank]
-            with Shard(step_dir(directory, before) / receipt.file, receipt) as shard:
-                return receipt, dict(_saved(shard, receipt))
+            path = step_dir(directory, before) / receipt.file
+            with Shard(path, receipt) as shard:
+                return _Parent(path.parent, dict(_arrays(shard, receipt, reuse)), _files(receipt))
     return None
 
 
-def _saved(shard: Shard, receipt: Receipt) -> Iterator[tuple[Key, _Saved]]:
+def _files(receipt: Receipt) -> dict[str, tuple[str, int]]:
+    own = (Path(receipt.file).name, receipt.size_bytes)
+    shared = {base: (base, size_bytes) for base, size_bytes in receipt.bases.items()}
+    return {_name(receipt): own, **shared}
+
+
+def _name(receipt: Receipt) -> str:
+    return base_name(receipt.rank, receipt.step, receipt.incarnation)
+
+
+def _arrays(shard: Shard, receipt: Receipt, reuse: int) -> Iterator[tuple[Key, Unchanged]]:
+    """Without what was left where it is for so many saves."""
     index = shard.index
     if index.block_bytes != BLOCK_BYTES:
         return
-    own_name = base_name(receipt.rank, receipt.step, receipt.incarnation)
     keys = _keys(index.tree)
     for place, run in enumerate(index.runs()[:-1]):
         assert run.array is not None
-        if place in index.kept:
-            kept = index.kept[place]
-            kept = Kept(kept.base, kept.dataset, kept.saves + 1)
-            file, size_bytes = kept.base, receipt.bases[kept.base]
-        else:
-            kept = Kept(own_name, place, 1)
-            file, size_bytes = Path(receipt.file).name, receipt.size_bytes
-        yield keys[run.array], _Saved(run, file, size_bytes, kept, shard.digests_of(run))
+        kept = [one for one in _where(run, place, _name(receipt)) if one.saves <= reuse]
+        digests = tuple(shard.digests_of(run))
+        yield keys[run.array], Unchanged(run.size_bytes, tuple(kept), digests, run.chunked)
+
+
+def _where(run: Run, place: int, own: str) -> list[Kept]:
+    """All of an array; what is new in the shard is left in it once."""
+    found = [replace(one, saves=one.saves + 1) for one in run.kept]
+    group: Group = "new" if run.kept else "t"
+    before = 0
+    for start, stop in gaps(run.kept, run.size_bytes):
+        found.append(Kept(start, stop, own, group, place, before, run.at + before, 1))
+        before += stop - start
+    return sorted(found, key=lambda one: one.start)
 
 
 def _keys(tree: Json) -> dict[int, Key]:
@@ -155,19 +233,10 @@ def _keys(tree: Json) -> dict[int, Key]:
     return found
 
 
-def _is_same(pair: _Pair) -> bool:
-    form, digests = pair.form, pair.saved.digests
-    width = blocks.DIGEST_BYTES
-    for number, start in enumerate(range(0, form.size_bytes, BLOCK_BYTES)):
-        stop = min(start + BLOCK_BYTES, form.size_bytes)
-        found = blocks.digest(content.piece(form, pair.leaf.value, start, stop))
-        if found != digests[number * width : (number + 1) * width]:
-            return False
-    return True
-
-
-def _link(source: Path, target: Path, size_bytes: int) -> bool:
+def _link(parent: _Parent, base: str, folder: Path) -> bool:
     """False where there can be no link, or the file is not what it was: it is written anew then."""
+    name, size_bytes = parent.files[base]
+    source, target = parent.folder / name, folder / base
     try:
         # One that is there is of a save that failed, or of a node that copies the same: it stays.
         with suppress(FileExistsError):

@@ -158,7 +158,7 @@ class Shards:
         if self.form(rank, number).size_bytes < self.index(rank).packed_below_bytes:
             size_bytes = self.form(rank, number).size_bytes
             return blocks.digest(self.bytes_of(rank, number, 0, size_bytes).data)
-        return self[rank].digests_of(self._place(rank, number)[0])
+        return b"".join(self[rank].digests_of(self._place(rank, number)[0]))
 
     def holder(self, rank: int, key: Key, node: Mapping[str, int]) -> tuple[int, int]:
         """Whose shard has an array of a rank's tree, and as which number. Raises PartsUnfit."""

@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 from . import blocks, content, pack
-from .chunks import Chunked
-from .container import ALIGNED_FROM_BYTES, Container, Elsewhere, Extent, create
-from .index import Index, Kept
+from .container import ALIGNED_FROM_BYTES, Container, Extent, create
+from .index import Index
+from .kept import Unchanged, gaps
 from .layout import Incarnation
 from .leaf import Form, Leaf
 from .notes import Notes
@@ -57,21 +57,6 @@ class Source:
         return [number for number, leaf in enumerate(self.leaves) if own[leaf.form]]
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """An array that lies in a file beside the new shard: where, and the digests of its blocks."""
-
-    kept: Kept
-    at: int
-    digests: bytes
-    chunked: Chunked | None = None
-
-    @property
-    def elsewhere(self) -> Elsewhere:
-        width = 1 if self.chunked is None else self.chunked.width
-        return Elsewhere(self.kept.base, self.kept.dataset, self.at, width)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
     """What a receipt must say of the file."""
@@ -87,7 +72,7 @@ def write_shard(
 ) -> Written:
     """Makes `path`, which must not exist, and fsyncs it. Raises OSError; a torn file may stay.
 
-    `unchanged` are arrays that need not be written, by their place among the large ones.
+    `unchanged` says what of arrays need not be written, by their place among the large ones.
     """
     forms = source.forms
     own = [source.leaves[number] for number in source.large()]
@@ -95,22 +80,27 @@ def write_shard(
     sizes = [forms[leaf.form].size_bytes for leaf in own]
     pack_bytes = sum(forms[leaf.form].size_bytes for leaf in packed)
     rows = sum(map(blocks.count, [*sizes, pack_bytes])) + 1
-    new_bytes = pack_bytes + sum(size for n, size in enumerate(sizes) if n not in unchanged)
+    saved_bytes = sum(one.size_bytes - one.new_bytes for one in unchanged.values())
+    new_bytes = pack_bytes + sum(sizes) - saved_bytes
     _require_space(path.parent, new_bytes)
     way = way_to_write(path.parent, new_bytes)
     container, index = create(
         path,
         sizes,
-        {n: one.elsewhere for n, one in unchanged.items()},
+        unchanged,
         pack_bytes,
         rows * blocks.DIGEST_BYTES,
         lambda places, pack_place: _index(source, unchanged, places, pack_place).to_bytes(),
     )
-    written = [leaf for n, leaf in enumerate(own) if n not in unchanged]
-    with shown(new_bytes) as advance, content.pieces(written) as piece:
+    with shown(new_bytes) as advance, content.pieces(own[n] for n in container.arrays) as piece:
         arrays = (
-            _run(extent, forms, leaf, piece)
-            for extent, leaf in zip(container.arrays, written, strict=True)
+            run
+            for n, extent in container.arrays.items()
+            for run in new_runs(
+                extent,
+                unchanged.get(n) or Unchanged(sizes[n]),
+                partial(piece, forms[own[n].form], content.in_order(own[n].value)),
+            )
         )
         runs = chain(arrays, pack.runs(container.pack.at, forms, packed))
         return complete(
@@ -160,10 +150,10 @@ def _all_digests(
     """In the order of the arrays, then those of the pack."""
     new = iter(written)
     for number, size_bytes in enumerate(sizes):
-        if number in unchanged:
-            yield unchanged[number].digests
-        else:
-            yield from islice(new, blocks.count(size_bytes))
+        there = unchanged.get(number) or Unchanged(size_bytes)
+        kept = set(there.blocks())
+        for block in range(blocks.count(size_bytes)):
+            yield there.digests[block] if block in kept else next(new)
     yield from new
 
 
@@ -174,9 +164,18 @@ def _require_space(folder: Path, size_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _run(extent: Extent, forms: Sequence[Form], leaf: Leaf, piece: content.Piece) -> Run:
-    form = forms[leaf.form]
-    return Run(extent.at, form.size_bytes, partial(piece, form, content.in_order(leaf.value)))
+def new_runs(
+    extent: Extent, there: Unchanged, piece: Callable[[int, int], memoryview]
+) -> Iterator[Run]:
+    """What of an array has to be written, with its place; `piece` gives bytes of the array."""
+
+    def shifted(start: int) -> Callable[[int, int], memoryview]:
+        return lambda begin, end: piece(start + begin, start + end)
+
+    at = extent.at
+    for start, stop in gaps(there.kept, there.size_bytes):
+        yield Run(at, stop - start, shifted(start))
+        at += stop - start
 
 
 def _index(
