@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.journal import Record, journals, read_journals
+from relight.resilience.supervise.journal import Record, journals, read_journals, records_of
 from relight.resilience.supervise.standing import Verdict, write_whole
 
 from .story import brief
@@ -107,13 +107,12 @@ class JournalTail:
 
     def _new_records_of(self, path: Path) -> list[Record]:
         with path.open("rb") as file:
-            file.seek(self._offsets.get(path, 0))
+            # A disk that is full takes a part of what is written, which is cut off again.
+            seen = min(self._offsets.get(path, 0), os.fstat(file.fileno()).st_size)
+            file.seek(seen)
             whole, newline, _torn = file.read().rpartition(b"\n")
-        self._offsets[path] = self._offsets.get(path, 0) + len(whole) + len(newline)
-        lines = map(json.loads, whole.splitlines())
-        return [
-            Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem) for raw in lines
-        ]
+        self._offsets[path] = seen + len(whole) + len(newline)
+        return records_of(whole, path.stem)
 
 
 class Watcher(Protocol):

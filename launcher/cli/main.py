@@ -6,6 +6,7 @@ import atexit
 import gc
 import logging
 import os
+import signal
 import sys
 from typing import Final
 
@@ -64,12 +65,22 @@ _ELSEWHERE: Final = {
     "health": "preflight",
     "srun": "run",
 }
+_INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 class _Verbs(VerbGroup):
     verbs = _VERBS
     elsewhere = _ELSEWHERE
     package = __package__
+
+    def invoke(self, ctx: click.Context) -> object:
+        """An interrupt is no answer: click would end with 1, which says of some verbs that
+        something is damaged, or differs."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)  # after the ^C
+            ctx.exit(_INTERRUPTED)
 
 
 @click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

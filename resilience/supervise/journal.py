@@ -87,7 +87,7 @@ class JournalWriter:
         except OSError as error:
             _log.error("the journal cannot be written for now: %s", error)
             with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size_bytes)  # a torn line would hide all after it
+                os.ftruncate(self._fd, self._size_bytes)  # a torn line would spoil the next one
             return
         self._size_bytes += len(self._unwritten)
         self._unwritten = b""
@@ -113,7 +113,7 @@ def _line(entry: Entry, place: int) -> bytes:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """What follows the last whole line was never acted upon, and would hide what comes after it."""
+    """What follows the last whole line was never acted upon, and would spoil what comes next."""
     with contextlib.suppress(FileNotFoundError):
         content = path.read_bytes()
         if not content.endswith(b"\n"):
@@ -121,15 +121,19 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def read_journal(path: Path) -> list[Record]:
-    """All whole records of one file; a line torn by a crash ends it."""
-    records: list[Record] = []
-    for line in path.read_bytes().splitlines():
+    """All whole records of one file."""
+    return records_of(path.read_bytes(), path.stem)
+
+
+def records_of(lines: bytes, attempt: str) -> list[Record]:
+    """What was never acted upon, a line torn by a crash or zeros after one, is none."""
+    records = []
+    for line in lines.split(b"\n"):
         try:
             raw = json.loads(line)
-            record = Record(raw["time"], raw["kind"], raw["name"], raw["data"], path.stem)
+            records.append(Record(raw["time"], raw["kind"], raw["name"], raw["data"], attempt))
         except (ValueError, KeyError, TypeError):
-            break
-        records.append(record)
+            continue
     return records
 
 

@@ -184,6 +184,17 @@ def test_dicts_among_plain_values_are_shown_with_their_keys(tmp_path: Path) -> N
     assert ckpt("show", tmp_path).code == 0
 
 
+def test_an_interrupt_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    save(tmp_path, 1)
+    monkeypatch.setattr("relight.storage.verify.verify", interrupted)
+    answer = ckpt("verify", tmp_path)
+    assert answer.code == 130, "1 is damage"
+    assert "Traceback" not in answer.text
+
+
 def test_ranks_that_differ_alike_have_one_line(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2, lambda states: [one.update(same=np.arange(5) + 1) for one in states])

@@ -31,7 +31,7 @@ from relight.launcher.watch import (
     untold_end,
 )
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.journal import Kind, Record
+from relight.resilience.supervise.journal import Kind, Record, read_journals
 from relight.resilience.supervise.standing import Verdict
 
 FACTS = RunFacts(
@@ -322,6 +322,26 @@ def test_a_watcher_hears_of_an_older_journal_too_when_it_grows(tmp_path: Path) -
     for attempt, name in (("7.0", "a"), ("7.0", "b"), ("8.0", "c"), ("7.0", "late"), ("8.0", "d")):
         assert written(attempt, name) == [name]
     assert tail.new_records() == []
+
+
+def test_what_a_full_disk_or_a_crash_leaves_in_a_journal_hides_nothing(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.journals.mkdir()
+    tail, path = JournalTail(folder), folder.journal("7.0")
+
+    def line(name: str) -> bytes:
+        return json.dumps({"time": 1.0, "kind": "event", "name": name, "data": {}}).encode() + b"\n"
+
+    def told() -> list[str]:
+        return [record.name for record in tail.new_records()]
+
+    path.write_bytes(line("a") + line("cut off again"))
+    assert told() == ["a", "cut off again"]
+    os.truncate(path, len(line("a")))
+    assert told() == []
+    path.write_bytes(line("a") + bytes(40) + b"\n" + line("b"))
+    assert told() == ["b"]
+    assert [record.name for record in read_journals(folder.journals)] == ["a", "b"]
 
 
 def test_a_stop_is_told_once_in_an_attempt() -> None:
