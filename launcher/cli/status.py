@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -85,7 +86,8 @@ def _watch_terminal(look: Look, text: Callable[[list[Status]], str], *, one: boo
         while True:
             found = look()
             if one:
-                told, transfer = Text.from_ansi(text(found)), found[0].transfer
+                transfer = found[0].transfer
+                told = Text.from_ansi(text([replace(found[0], transfer=None)]))
                 live.update(over_bar(told, transfer) if transfer else told, refresh=True)
             else:
                 lines = most_wanted(found, live.console.height, text)
