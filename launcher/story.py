@@ -193,6 +193,12 @@ def _seconds(seconds: float, digits: int = 3) -> str:
     return f"{seconds:.0f}" if seconds >= 10 ** (digits - 1) else f"{seconds:.{digits}g}"
 
 
+def _await_storage(data: Data) -> str:
+    limit_s = data.get("limit_s")
+    limit = f", for {limit_s / 60:.0f} min at most" if isinstance(limit_s, int | float) else ""
+    return f"waiting for the checkpoint directory{limit}: {data.get('reason')}"
+
+
 def _gpu_memory_stayed(data: Data) -> str:
     held = data.get("held")
     each = held.items() if isinstance(held, Mapping) else ()
@@ -249,7 +255,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "StartRanks": lambda d: f"starting ranks: {d.get('reason')}",
     "StartAnyway": lambda d: f"starting all the same: {d.get('reason')}",
     "RollBack": lambda d: f"checkpoints of step {d.get('step')} and later are set aside",
-    "AwaitStorage": lambda d: f"waiting for the checkpoint directory: {d.get('reason')}",
+    "AwaitStorage": _await_storage,
     "StorageAnswered": lambda d: "the checkpoint directory works",
     "StorageSilent": lambda d: f"the checkpoint directory does not work: {d.get('detail')}",
     "ExcludeNode": lambda d: f"{d.get('node')} is left out: {d.get('reason')}",
