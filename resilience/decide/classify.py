@@ -12,7 +12,7 @@ from typing import Final
 from ..exit_codes import EXIT_FAILED
 from .causes import FaultCause
 from .events import LossNotFinite, RankExited, RankLost, SaveFailed
-from .rules import Blame, Budget, Rule, first_match
+from .rules import Blame, Budget, Rule, first_match, without_rank
 
 # No restart cures these, and no other node.
 _AGAIN = "then go on from the newest checkpoint"
@@ -117,7 +117,7 @@ def fault_of_script(event: RankExited, rules: Sequence[Rule]) -> Fault:
 
 def plain(line: str) -> str:
     """A line as every rank would say it: without its rank, its addresses, its times."""
-    return _NUMBER.sub("#", line.strip())
+    return _NUMBER.sub("#", without_rank(line).strip())
 
 
 def says_the_same(fault: Fault, event: RankExited) -> bool:

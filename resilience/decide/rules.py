@@ -16,6 +16,8 @@ from .events import RankExited
 
 # What relight itself tells in a rank's output is evidence already, and may be over by now.
 _OUR_WORDS: Final = re.compile(r"relight: rank \d+: ")
+# Before each line of a traceback, by torch.distributed and by torchrun's --tee.
+_WHOSE: Final = re.compile(r"(\[default\d+\]:)?(\[rank\d+\]: )?")
 
 
 class Blame(StrEnum):
@@ -66,9 +68,14 @@ class Match:
     line: str | None
 
 
+def without_rank(line: str) -> str:
+    """A line as the program has said it."""
+    return _WHOSE.sub("", line, count=1)
+
+
 def first_match(rules: Iterable[Rule], exit_: RankExited) -> Match | None:
     """The first rule of the table that fits: its order is its precedence."""
-    said = [line for line in exit_.tail if not _OUR_WORDS.match(line)]
+    said = [without_rank(line) for line in exit_.tail if not _OUR_WORDS.match(line)]
     for rule in rules:
         if rule.budget is Budget.STOP and exit_.signal == "SIGKILL":
             continue  # after what it wrote it went on, until somebody ended it

@@ -147,6 +147,8 @@ RECORDED: list[tuple[str, int | str, str]] = [
     ("python-error", 1, TRACEBACK + "ModuleNotFoundError: No module named 'tranformers'"),
     ("python-error", 1, "SyntaxError: '(' was never closed"),
     ("python-error", 1, TRACEBACK + "KeyError: 'lr'"),
+    ("python-error", 1, "[rank1]: Traceback (most recent call last):\n[rank1]: KeyError: 'lr'"),
+    ("python-error", 1, "[default1]:[rank1]: KeyError: 'lr'"),
 ]
 
 
