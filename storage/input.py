@@ -7,20 +7,21 @@ import mmap
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property
-from itertools import cycle
 from pathlib import Path
+from typing import TypeVar
 
 import xxhash
 
 from . import codec
-from .blocks import BLOCK_BYTES, PAGE_BYTES, ahead, digest, in_parallel
+from .blocks import BLOCK_BYTES, PAGE_BYTES, digest, in_parallel
 from .chunks import Packed, Stored
-from .page_memory import PIECE_BYTES, Buffers, begins_at_page, copy, in_huge_pages
+from .page_memory import PIECE_BYTES, Buffers, begins_at_page, copy
 from .way import TRIAL_BYTES, USUAL, WORTH_A_TRIAL_BYTES, Way, fastest
 
 Block = tuple[Stored, memoryview]
+A = TypeVar("A")
 
 
 class Input:
@@ -56,19 +57,25 @@ class Input:
     def read(self, blocks: Iterable[Block], way: Way) -> Iterator[bytes]:
         """Fills every block from its place and yields the digests of its values, in order.
 
-        Bytes past the end of the file are left as they are, which the digest shows. Raises OSError.
+        That of a block that reaches past the end of the file is empty. Raises OSError.
         """
-        reading = self._reading(blocks, way)
-        self._readings.append(reading)
-        return reading
-
-    def _reading(self, blocks: Iterable[Block], way: Way) -> Generator[bytes, None, None]:
-        yield from in_parallel(lambda block: self.fill(block, way), blocks, way.threads)
+        return self._each(lambda block: self.fill(block, way), blocks, way.threads)
 
     def digests(self, extents: Iterable[tuple[Stored, int]], way: Way) -> Iterator[bytes]:
         """The digests of blocks, each (place, size), whose bytes nobody wants to keep."""
-        scratch = cycle([in_huge_pages(BLOCK_BYTES) for _ in range(ahead(way.threads))])
-        return self.read(((place, next(scratch)[:size]) for place, size in extents), way)
+        return self._each(lambda extent: self._digest(*extent, way), extents, way.threads)
+
+    def _each(
+        self, work: Callable[[A], bytes], items: Iterable[A], threads: int
+    ) -> Generator[bytes, None, None]:
+        reading = self._reading(work, items, threads)
+        self._readings.append(reading)
+        return reading
+
+    def _reading(
+        self, work: Callable[[A], bytes], items: Iterable[A], threads: int
+    ) -> Generator[bytes, None, None]:
+        yield from in_parallel(work, items, threads)
 
     @cached_property
     def way(self) -> Way:
@@ -97,6 +104,18 @@ class Input:
             return self._unpack(direct, place, data)
         return self._fill_run(direct, place, data)
 
+    def _digest(self, place: Stored, size_bytes: int, way: Way) -> bytes:
+        if isinstance(place, Packed):
+            return self.fill((place, memoryview(bytearray(size_bytes))), way)
+        direct = self._direct_fd() if way.direct else None
+        state = xxhash.xxh3_128()
+        for start in range(0, size_bytes, PIECE_BYTES):
+            piece = self._buffers.own()[: size_bytes - start]
+            if not self._fill_piece(direct, place + start, piece):
+                return b""
+            state.update(piece)
+        return state.digest()
+
     def _unpack(self, direct: int | None, place: Packed, data: memoryview) -> bytes:
         """No digest where the chunk is not what was written: it is not looked into then."""
         chunk, chunk_bytes, width = place
@@ -120,13 +139,15 @@ class Input:
         for start in range(0, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES]
             read = self._buffers.own()[: len(piece)] if through else piece
-            self._fill_piece(direct, at + start, read)
+            if not self._fill_piece(direct, at + start, read):
+                return b""
             state.update(read)
             if through:
                 copy(read, piece)
         return state.digest()
 
-    def _fill_piece(self, direct: int | None, at: int, rest: memoryview) -> None:
+    def _fill_piece(self, direct: int | None, at: int, rest: memoryview) -> bool:
+        """Whether the file has so many bytes."""
         whole = len(rest) & -PAGE_BYTES
         if direct is not None and whole and at % PAGE_BYTES == 0 and begins_at_page(rest):
             got = _read_direct(direct, at, rest[:whole])
@@ -134,8 +155,9 @@ class Input:
         while rest:
             got = os.preadv(self.fd, [rest], at)
             if got == 0:
-                break
+                return False
             at, rest = at + got, rest[got:]
+        return True
 
 
 def _open_direct(path: Path) -> int | None:

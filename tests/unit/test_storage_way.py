@@ -12,6 +12,7 @@ import pytest
 from relight.storage import input as reading
 from relight.storage import output as writing
 from relight.storage import way
+from relight.storage.blocks import digest
 from relight.storage.way import USUAL, Way, fastest
 
 BUFFERED = Way(direct=False, threads=4)
@@ -105,3 +106,17 @@ def test_the_trials_leave_nothing(
         assert opened.way in (USUAL, *way._OTHERS)
     (found,) = json.loads(memory.read_text()).values()
     assert set(found) == {"write", "read"}
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_is_not_in_the_file_has_no_digest(tmp_path: Path, direct: bool) -> None:
+    """Though it would be like what is there: the thread that reads it has just read that."""
+    size_bytes = 3 << 20
+    file = tmp_path / "file"
+    file.write_bytes(bytes(size_bytes))
+    there, alone = digest(bytes(size_bytes)), Way(direct=direct, threads=1)
+    with reading.Input(file) as opened:
+        target = memoryview(bytearray(size_bytes))
+        ends = [(at, size_bytes) for at in (0, 4096)]
+        assert list(opened.digests(ends, alone)) == [there, b""]
+        assert list(opened.read([(at, target) for at, _ in ends], alone)) == [there, b""]
