@@ -279,7 +279,8 @@ class Orders:
         self, order: RequestAllocation
     ) -> AllocationArranged | AllocationRefused:
         """Ask for as long as there is time: a scheduler that is silent has not said no."""
-        give_up_at = self._kill_at() or time.time() + _SILENCE_LIMIT_S
+        # Who is to be killed then is not while nobody answers, and there is nothing else to do.
+        give_up_at = max(self._kill_at() or 0.0, time.time() + _SILENCE_LIMIT_S)
         while True:
             try:
                 restart = await asyncio.to_thread(

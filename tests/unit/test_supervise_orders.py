@@ -30,6 +30,38 @@ from relight.resilience.supervise.saves import Saves
 EARLY = RequestAllocation(exclude=(), reason="the time limit is near", early=True)
 
 
+def test_a_scheduler_that_is_away_longer_than_the_grace_is_asked_on(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kills nobody while it is away."""
+    monkeypatch.setattr(module, "_SILENCE_PAUSE_S", 0.01)
+    answers: list[Exception | None] = [ClusterUnavailable("no answer"), None]
+
+    def new_allocation(exclude: tuple[str, ...], mode: str) -> Restart:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return Restart("successor", "8")
+
+    async def story() -> Event:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        orders = Orders(
+            run_config,
+            cast(Cluster, SimpleNamespace(new_allocation=new_allocation)),
+            cast(Allocation, None),
+            cast(Ranks, None),
+            cast(Saves, None),
+            cast(Pace, None),
+            told.put_nowait,
+            asyncio.create_task,
+            lambda: 1.0,  # long past
+            lambda: asyncio.sleep(0),
+        )
+        orders.carry_out(EARLY)
+        return await asyncio.wait_for(told.get(), 10)
+
+    assert asyncio.run(story()) == AllocationArranged(mode="successor", job_id="8")
+
+
 def told_at_the_end(config: RunConfig, ask: Callable[[], Restart]) -> list[Event]:
     """What is known once a run that ends has heard of its request; ``ask`` is the scheduler."""
     asked = threading.Event()
