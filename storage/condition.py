@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from .errors import ManifestDamaged
 from .layout import Incarnation, manifest_path, step_dir, step_of
 from .manifest import Manifest
 from .receipt import Receipt
+
+# What this process lacks says nothing of what is there: an older checkpoint would be taken for it.
+_OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 Condition = Literal["valid", "damaged", "uncommitted"]
 
@@ -50,7 +54,8 @@ def incarnations(directory: Path, step: int) -> list[Incarnation]:
 def examine(directory: Path, step: int) -> Candidate:
     """Judges a step by its manifest and the sizes of its shards; their bytes are not read.
 
-    Raises FormatUnknown for a checkpoint of a later version.
+    Raises FormatUnknown for a checkpoint of a later version, OSError where this process can open no
+    file.
     """
     try:
         manifest = Manifest.parse(manifest_path(directory, step).read_bytes())
@@ -59,6 +64,8 @@ def examine(directory: Path, step: int) -> Candidate:
     except ManifestDamaged as error:
         return Candidate(step, "damaged", f"its manifest is damaged: {error.reason}")
     except OSError as error:
+        if error.errno in _OUR_OWN:
+            raise
         return Candidate(step, "damaged", f"its manifest cannot be read: {error.strerror}")
     if manifest.step != step:
         reason = f"its manifest is that of step {manifest.step}"

@@ -57,13 +57,22 @@ def take(line: PartnerLine, tier: Path, share_bytes: int) -> Receipt:
         _receive(line.connection, tier, receipt)
     except (OSError, CheckpointDamaged, CopyRefused) as error:
         with suppress(OSError):  # the fault itself is what counts
-            reason = error.reason if isinstance(error, CopyRefused) else str(error)
-            line.say({"refused": reason})
+            line.say({"refused": _why(error)})
         raise
     with suppress(OSError):  # what stays takes room; the copy is what counts
         drop_older(tier, receipt)
     line.say({"answer": "took"})
     return receipt
+
+
+def _why(error: OSError | CheckpointDamaged | CopyRefused) -> str:
+    match error:
+        case CheckpointDamaged():  # it is no checkpoint, for anybody to set aside
+            return f"the copy is damaged at {error.array}: {error.reason}"
+        case CopyRefused():
+            return error.reason
+        case _:
+            return str(error)
 
 
 def _is_here(tier: Path, receipt: Receipt) -> bool:

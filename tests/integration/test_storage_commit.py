@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import threading
 from dataclasses import replace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.choose import candidates, newest_valid, set_aside
 from relight.storage.commit import Fenced, claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.condition import examine
 from relight.storage.durable import make_dirs
 from relight.storage.errors import SaveFailed, SaveIncomplete
 from relight.storage.layout import (
@@ -101,6 +103,18 @@ def test_a_later_claim_fences_the_earlier_one(tmp_path: Path) -> None:
     with pytest.raises(Fenced):
         prune(tmp_path, Keep(last=1), old, FIRST)
     assert not manifest_path(tmp_path, 4).exists()
+
+
+def test_who_may_open_no_more_files_takes_no_older_checkpoint(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    committed(tmp_path, 4, FIRST, epoch)
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            examine(tmp_path, 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
 
 
 def test_whose_claims_are_gone_is_not_superseded(tmp_path: Path) -> None:
