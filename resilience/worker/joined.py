@@ -60,6 +60,7 @@ class JoinedProgram:
         self._torn_down_at: float | None = None
         self._given_up = False
         self._ended_by_us = False
+        self._killed = False
         self._oom_kills = oom_kills()
 
     @property
@@ -110,7 +111,7 @@ class JoinedProgram:
             self._signal_all(signal.SIGKILL)  # torchrun waits for it for half a minute
         command_ended = self._how_the_command_ended()
         if self._process is None:
-            if self._ended_by_us:
+            if self._killed:
                 return self._end(-signal.SIGKILL)
             return command_ended
         if not self._is_over():
@@ -124,10 +125,13 @@ class JoinedProgram:
         return self._end(code)
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal to the rank and its process group."""
+        """Send a signal to the rank and its process group; to the command where none has joined."""
         self._ended_by_us = True
+        self._killed = self._killed or number == signal.SIGKILL
         if self._command is not None and number == signal.SIGKILL:
             self._command.end_soon()
+        elif self._command is not None and self._process is None:
+            self._command.end(number)
         self._signal_all(number)
 
     def give_up(self) -> None:

@@ -94,6 +94,14 @@ raise SystemExit(1)
 """
 
 
+NEVER_JOINS = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
+print("ready", flush=True)
+signal.pause()
+"""
+
+
 def ends_of(code: str, folder: Path) -> tuple[object, ...]:
     """What the agent of a node's first rank says of it."""
     said: list[object] = []
@@ -103,6 +111,9 @@ def ends_of(code: str, folder: Path) -> tuple[object, ...]:
         address = str((await made.hear("hello"))["address"])
         env = {"PATH": os.environ["PATH"], "RELIGHT_AGENT_SOCKET": address}
         made.start(code, env=env, command_of_node={"local_rank": 0, "others": []})
+        if "ready" in code:
+            await made.printed("ready")
+            made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
         end = await made.hear("exited")
         said.extend(end[key] for key in ("code", "signal", "stopped", "tail"))
         made.channel.broadcast({"type": "quit"})
@@ -124,3 +135,7 @@ def test_what_torchrun_says_of_the_first_failure_is_told_by_the_agent_of_that_ra
 
 def test_a_rank_that_spares_its_siblings_has_stopped_with_75(tmp_path: Path) -> None:
     assert ends_of(SPARING, tmp_path)[:3] == (75, None, False)
+
+
+def test_ranks_that_never_join_are_told_to_end_by_their_command(tmp_path: Path) -> None:
+    assert ends_of(NEVER_JOINS, tmp_path)[:3] == (4, None, True)
