@@ -43,12 +43,13 @@ def _is_rank_1(entry: Path, trial: Trial) -> bool:
 
 
 def lose_host(trial: Trial) -> Repair:
-    """Power loss of a host that is not the batch host."""
+    """Power loss of the second host: it is not the batch host, and carries ranks where a spare is
+    there, too."""
     nodes = trial.site.user("squeue", "-h", "-t", "R", "-o", "%N").strip()
     assert nodes, "no job runs"
     names = trial.site.user("scontrol", "show", "hostnames", nodes).split()
-    trial.site.node("kill", names[-1])
-    return lambda: trial.site.node("start", names[-1])
+    trial.site.node("kill", names[1])
+    return lambda: trial.site.node("start", names[1])
 
 
 def preempt(trial: Trial) -> Repair:
