@@ -14,7 +14,7 @@ from .keys import Path as Key
 from .keys import array_paths
 from .leaf import Form
 from .numpy_state import Buffer
-from .parts import Saved, misfit
+from .parts import SavedPart, misfit
 from .restore import assembled_bytes
 from .shards import Shards
 
@@ -34,7 +34,7 @@ class Entry:
 
     key: Key
     form: Form
-    saved: tuple[Saved, ...]
+    saved: tuple[SavedPart, ...]
     rank: int | None
 
     @property
@@ -53,12 +53,12 @@ class Entry:
 
 def entries(shards: Shards, world_size: int) -> list[Entry]:
     """All arrays in the order of the states. Raises CheckpointDamaged, PartsUnfit."""
-    found: dict[Key, dict[int, Saved]] = defaultdict(dict)
+    found: dict[Key, dict[int, SavedPart]] = defaultdict(dict)
     borrowed = set()
     for rank in range(world_size):
         for key, node in array_paths(shards.index(rank).tree):
             holder, number = shards.holder(rank, key, node)
-            found[key][rank] = Saved(holder, number, shards.form(holder, number))
+            found[key][rank] = SavedPart(holder, number, shards.form(holder, number))
             if "written_by" in node:
                 borrowed.add(key)
     made = []
@@ -85,7 +85,7 @@ def read(shards: Shards, entry: Entry) -> Iterator[Buffer]:
         yield shards.bytes_of(one.rank, one.number, start, stop)
 
 
-def _of_parts(key: Key, by_rank: dict[int, Saved]) -> Entry:
+def _of_parts(key: Key, by_rank: dict[int, SavedPart]) -> Entry:
     # Replicas of one part have the same holder.
     parts = list({(one.rank, one.number): one for one in by_rank.values()}.values())
     reason = misfit(parts)

@@ -13,7 +13,7 @@ from .leaf import Form
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedPart:
     """One saved part: whose shard has it, under which number, and what it is."""
 
     rank: int
@@ -30,23 +30,23 @@ class Saved:
         return (self.form.kind, self.form.dtype, self.form.global_shape)
 
 
-Parts = Mapping[Path, list[Saved]]
+Parts = Mapping[Path, list[SavedPart]]
 
 
 def parts_of(indexes: Mapping[int, Index]) -> Parts:
     """The parts in shards, given by rank, by the key of their array."""
-    found: dict[Path, list[Saved]] = defaultdict(list)
+    found: dict[Path, list[SavedPart]] = defaultdict(list)
     for rank, index in indexes.items():
         if all(form.global_shape is None for form in index.forms):
             continue
         for path, node in array_paths(index.tree):
             form = index.forms[index.arrays[node["array"]]] if "array" in node else None
             if form is not None and form.global_shape is not None:
-                found[path].append(Saved(rank, node["array"], form))
+                found[path].append(SavedPart(rank, node["array"], form))
     return found
 
 
-def misfit(parts: list[Saved], wanted: Box | None = None) -> str:
+def misfit(parts: list[SavedPart], wanted: Box | None = None) -> str:
     """Why parts of one array do not make the wanted box, or all of it; empty when they do."""
     if len({part.like for part in parts}) > 1:
         return "its parts differ in dtype or global shape"

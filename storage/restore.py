@@ -22,7 +22,7 @@ from .leaf import Form
 from .manifest import Manifest
 from .node_reads import Neighbours
 from .numpy_state import Buffer, in_pages
-from .parts import Parts, Saved, misfit, parts_of
+from .parts import Parts, SavedPart, misfit, parts_of
 from .progress import Progress, unseen
 from .read_shard import Damage
 from .rebuild import rebuild
@@ -172,7 +172,7 @@ class _Collected:
         return {"array": self._numbers[identity]}
 
 
-def _assembled(shards: Shards, parts: list[Saved], wanted: Box | None) -> object:
+def _assembled(shards: Shards, parts: list[SavedPart], wanted: Box | None) -> object:
     """The wanted box, or the whole array, out of parts that are known to fill it."""
     form = parts[0].form
     whole = form.global_shape or ()
@@ -181,7 +181,7 @@ def _assembled(shards: Shards, parts: list[Saved], wanted: Box | None) -> object
     return content.rebuild(Form(form.kind, form.dtype, box.shape, data.nbytes), data)
 
 
-def assembled_bytes(shards: Shards, parts: list[Saved], box: Box) -> Buffer:
+def assembled_bytes(shards: Shards, parts: list[SavedPart], box: Box) -> Buffer:
     """The bytes of a box, in C order. Raises CheckpointDamaged."""
     width = max(one.form.size_bytes // max(1, one.box.volume) for one in parts)
     data = in_pages(box.volume * width)
@@ -195,7 +195,7 @@ def assembled_bytes(shards: Shards, parts: list[Saved], box: Box) -> Buffer:
 
 
 def _rows(
-    shards: Shards, part: Saved, common: Box, width: int
+    shards: Shards, part: SavedPart, common: Box, width: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.void]]:
     """A box inside a part; of the part, only the rows of the first axis are read that matter."""
     shape = part.form.shape
