@@ -103,7 +103,7 @@ def save_source(
     """The part of `save_shard` that follows the encoding. Raises SaveFailed."""
     path = shard_path(directory, source.step, source.incarnation, source.rank)
     try:
-        make_dirs(incarnation_dir(directory, source.step, source.incarnation), directory)
+        make_dirs(incarnation_dir(directory, source.step, source.incarnation), directory.parent)
         return _given(directory, source) or _save(directory, path, source, started_s, shown)
     except OSError as error:
         raise SaveFailed(str(path), error) from error

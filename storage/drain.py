@@ -81,7 +81,7 @@ def _copied(
     copy = shard.with_name(f".{shard.name}.{secrets.token_hex(8)}")
     try:
         try:
-            make_dirs(copy.parent, directory)
+            make_dirs(copy.parent, directory.parent)
             stripe(copy.parent, receipt.world_size, receipt.payload_bytes)
             made = _copy(source, receipt, copy, compress=compress, reuse=reuse)
             require_whole(copy, made, shared=False)

@@ -19,7 +19,7 @@ def fsync_dir(folder: Path) -> None:
 def make_dirs(folder: Path, inside: Path | None = None) -> None:
     """Creates a folder with its parents; every folder that gained a name is fsynced.
 
-    With `inside` that one has to be there: it may be a mount that is missing, or be private.
+    With `inside` that one has to be there: it may be, or lie in, a mount that is missing.
 
     The folder itself is fsynced in its parent even if it exists: whoever made it a moment ago may
     not have come that far.

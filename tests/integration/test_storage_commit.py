@@ -118,15 +118,16 @@ def test_who_may_open_no_more_files_takes_no_older_checkpoint(tmp_path: Path) ->
 
 
 def test_whose_claims_are_gone_is_not_superseded(tmp_path: Path) -> None:
-    """The folder was deleted, and then another file system is mounted there."""
-    epoch = claim_epoch(tmp_path / "a", FIRST)
-    shutil.rmtree(tmp_path / "a")
-    with pytest.raises(SaveFailed, match="No such file"):
-        shards(tmp_path / "a", 4, FIRST)
-    (tmp_path / "a").mkdir()
-    receipts = shards(tmp_path / "a", 4, FIRST)
+    """The folder was deleted. Where what it was in is gone, too, a mount may be missing."""
+    directory = tmp_path / "mount" / "a"
+    epoch = claim_epoch(directory, FIRST)
+    shutil.rmtree(directory)
+    receipts = shards(directory, 4, FIRST)
     with pytest.raises(FileNotFoundError, match="is gone; was it deleted, moved or unmounted"):
-        commit(tmp_path / "a", 4, FIRST, epoch, receipts, {})
+        commit(directory, 4, FIRST, epoch, receipts, {})
+    shutil.rmtree(tmp_path / "mount")
+    with pytest.raises(SaveFailed, match="No such file"):
+        shards(directory, 8, FIRST)
 
 
 def test_the_next_attempt_commits_what_was_complete(tmp_path: Path) -> None:
