@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-from stage.local import PROGRAM, Run
+from stage.local import UNTIL_TOLD, Run, wait_until
 
 from relight.resilience.decide.events import Event
 from relight.resilience.decide.storage_events import CheckpointDrilled
@@ -64,18 +65,25 @@ def test_every_second_one_is_drilled_and_one_at_a_time(directory: Path) -> None:
 
 
 def test_a_run_tells_of_its_drills(tmp_path: Path) -> None:
-    program, spec = tmp_path / "train.py", tmp_path / "job.yaml"
-    program.write_text(PROGRAM.format(steps=200))
-    command = f"command: {sys.executable} {program}\n"
+    program, spec, stop = tmp_path / "train.py", tmp_path / "job.yaml", tmp_path / "stop"
+    program.write_text(UNTIL_TOLD.format(stop=str(stop)))
+    checkpoint = "{interval: 20 steps, drill: 2, keep: {last: 1000}}"  # none goes before its drill
     spec.write_text(
-        command + "checkpoint: {interval: 20 steps, drill: 2}\nhealth: {preflight: off}\n"
+        f"command: {sys.executable} {program}\n"
+        f"checkpoint: {checkpoint}\nhealth: {{preflight: off}}\n"
     )
     run = Run(tmp_path / "home", str(spec))
+
+    def seen() -> list[Mapping[str, object]]:
+        records = read_journals(run.folder / "journal")
+        return [record.data for record in records if record.name == "CheckpointDrilled"]
+
+    run.wait_for_checkpoint()
+    wait_until(lambda: bool(seen()))
+    stop.touch()
     code, _ = run.end()
     assert code == 0
-    records = read_journals(run.folder / "journal")
-    drilled = [record.data for record in records if record.name == "CheckpointDrilled"]
-    assert drilled
+    records, drilled = read_journals(run.folder / "journal"), seen()
     assert {data["damage"] for data in drilled} == {""}
     assert {int(str(data["step"])) % 40 for data in drilled} == {0}
     commits = [record.data for record in records if record.name == "CheckpointCommitted"]
