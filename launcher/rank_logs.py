@@ -52,6 +52,12 @@ def rank_logs(
     return [log for log in logs if rank is None or log.rank == rank]
 
 
+def script_output(folder: RunFolder) -> Path | None:
+    """What the last batch script of a run, and ``setup`` in it, has written."""
+    outputs = sorted(folder.attempts.glob("*.out"), key=lambda path: path.stat().st_mtime)
+    return outputs[-1] if outputs else None
+
+
 def _named(wanted: str, attempts: Sequence[str]) -> str:
     if wanted in attempts:
         return wanted

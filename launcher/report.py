@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from relight.resilience.supervise.journal import Record
 
+from .folding import folded
 from .json_values import number, text, texts
 from .story import sentence
 
@@ -58,21 +59,26 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What ``relight history`` says of one run."""
+    """What ``relight history`` says of one run; ``folded`` is the story for people, with many
+    checkpoints in one sentence."""
 
     run_id: str
     attempts: tuple[Attempt, ...]
     excluded: tuple[Exclusion, ...]
     story: tuple[Happening, ...]
+    folded: tuple[Happening, ...]
 
     def to_json(self) -> dict[str, object]:
-        return asdict(self)
+        told = asdict(self)
+        del told["folded"]
+        return told
 
 
 def history(run_id: str, records: Sequence[Record], untold: Record | None = None) -> History:
     """A run's history from the records of all its attempts, oldest first; ``untold`` is its end,
     where that came while no attempt ran."""
     names = list(dict.fromkeys(record.attempt for record in records))
+    told = list(_told_once([*records, *([untold] if untold is not None else [])]))
     return History(
         run_id=run_id,
         attempts=tuple(_attempt(name, [r for r in records if r.attempt == name]) for name in names),
@@ -86,12 +92,15 @@ def history(run_id: str, records: Sequence[Record], untold: Record | None = None
             for record in records
             if record.name == "ExcludeNode"
         ),
-        story=tuple(
-            Happening(time=record.time, attempt=record.attempt, text=said)
-            for record in _told_once([*records, *([untold] if untold is not None else [])])
-            if (said := sentence(record)) is not None
-        ),
+        story=tuple(_happenings(told)),
+        folded=tuple(_happenings(folded(told))),
     )
+
+
+def _happenings(records: Sequence[Record]) -> Iterator[Happening]:
+    for record in records:
+        if (said := sentence(record)) is not None:
+            yield Happening(time=record.time, attempt=record.attempt, text=said)
 
 
 def _told_once(records: Sequence[Record]) -> Iterator[Record]:

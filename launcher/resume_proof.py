@@ -13,6 +13,7 @@ from relight.errors import RelightError
 from relight.resilience.exit_codes import EXIT_DONE
 from relight.resilience.supervise.journal import Record, read_journals
 from relight.resilience.supervise.requests import write_request
+from relight.resilience.supervise.standing import read_verdict
 
 from .clusters.local_front import Front
 from .proof_beginning import Place, compared, first_step, keep_beginning, newest_in, without_old
@@ -27,7 +28,9 @@ _TICK_S = 0.1
 
 
 class ProofImpossible(RelightError):
-    """The two runs cannot be compared."""
+    """The two runs cannot be compared: nothing is known to differ."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ class _Restarting(_Beside):
         try:
             restart(self._run, ())
         except RelightError as error:
-            self.fault = f" ({error})"
+            over = read_verdict(self._run.folder) is not None
+            self.fault = "" if over else f" ({error})"
             return
         again = self._next("RanksStarted")
         if again is not None and again.data.get("restored_step") is not None:

@@ -58,7 +58,7 @@ def find_run(wanted: str) -> StoredRun:
     matches = matches or [folder for folder in folders if folder.name.startswith(wanted)]
     found = {folder.name for folder in matches}  # tasks of an array begin with its name
     matches = [folder for folder in matches if folder.name.rpartition("_")[0] not in found]
-    matches = matches or _waiting_task(wanted)
+    matches = matches or _tasks_of(wanted, folders)
     if not matches:
         raise UsageError(
             f"no run {wanted!r} in {runs_dir()}; `relight status` lists the runs, "
@@ -70,19 +70,24 @@ def find_run(wanted: str) -> StoredRun:
     return _open(matches[0])
 
 
-def _waiting_task(wanted: str) -> list[Path]:
-    """A run of a sweep that has not started."""
-    sweep, _, number = wanted.rpartition("_")
-    root = runs_dir() / sweep
-    if (
-        not sweep
-        or not number.isdecimal()
-        or not root.is_dir()
-        or root.stat().st_uid != os.getuid()
-    ):
+def _tasks_of(wanted: str, folders: list[Path]) -> list[Path]:
+    """Runs of an array by the beginning of its name and their number; of a sweep also those that
+    have not started."""
+    beginning, _, number = wanted.rpartition("_")
+    if not beginning or not number.isdecimal():
         return []
-    folder = task_folder(root.resolve(), int(number))
-    return [] if folder is None else [folder.root]
+    ends = f"_{number}"
+    begun = [one for one in folders if one.name.startswith(beginning) and one.name.endswith(ends)]
+    if begun:
+        return begun
+    sweeps = [one for one in folders if one.name == beginning]
+    sweeps = sweeps or [one for one in folders if one.name.startswith(beginning)]
+    tasks = (
+        task_folder(one.resolve(), int(number))
+        for one in sweeps
+        if one.is_dir() and one.stat().st_uid == os.getuid()
+    )
+    return [task.root for task in tasks if task is not None]
 
 
 def find_one_run(wanted: str) -> StoredRun:

@@ -1,9 +1,11 @@
-"""Whether a new run would take the checkpoint directory of another one that is still alive."""
+"""What speaks against the checkpoint directory of a new run, as seen from here: it is no place to
+write, or another run that is still alive has it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.standing import read_verdict
@@ -16,8 +18,8 @@ from .status import Presence, status
 
 
 def directory_warnings(run: RunConfig) -> list[str]:
-    """What to tell who starts this run, of the user's own live runs with its directory; a directory
-    in the run folder is new, and of nobody else."""
+    """What to tell who starts this run, of the place and of the user's own live runs with it; a
+    directory in the run folder is new, and of nobody else."""
     directory = run.checkpoint.directory
     if directory.is_relative_to(run.run_dir):
         return []
@@ -27,7 +29,25 @@ def directory_warnings(run: RunConfig) -> list[str]:
         for one in all_runs()
         if one.plan.config.checkpoint.directory == directory and one.run_id != run.run_id
     ]
-    return [warning for one in others if (warning := _warning(one, queue, run.run_id))]
+    shared = [warning for one in others if (warning := _warning(one, queue, run.run_id))]
+    return [*_no_place(directory), *shared]
+
+
+def _no_place(directory: Path) -> list[str]:
+    """Only what is there tells: the file system may be mounted on the nodes alone."""
+    try:
+        nearest = next(one for one in (directory, *directory.parents) if os.path.lexists(one))
+        if nearest.is_dir() and (
+            os.access(nearest, os.W_OK | os.X_OK) or nearest.parent == nearest
+        ):
+            return []
+        what = "not writable for you" if nearest.is_dir() else "no folder"
+    except OSError as error:
+        nearest, what = directory, f"out of your reach ({error.strerror})"
+    return [
+        f"checkpoint.directory {directory}: {nearest} is {what} on this machine; where it is so on "
+        "the nodes, too, the run ends at its preflight"
+    ]
 
 
 def waits_for_jobs(options: Iterable[str]) -> bool:

@@ -13,6 +13,7 @@ from .units import amount
 
 Data = Mapping[str, object]
 _OFTEN: Final = ("CheckpointCommitted",)
+FOLDED: Final = "CheckpointsCommitted"  # of no journal: a row of saves, told as one
 
 
 def sentence(record: Record) -> str | None:
@@ -155,6 +156,37 @@ def _checkpoint_committed(data: Data) -> str:
     return text
 
 
+def _checkpoints_committed(data: Data) -> str:
+    first, last = _pair(data, "steps")
+    text = f"{data.get('count')} checkpoints, of steps {first} to {last}"
+    if sizes := _pair(data, "bytes"):
+        text += f": {_between(*map(amount, sizes))}"
+    if seconds := _pair(data, "seconds"):
+        text += f" in {_between(*(_seconds(one, 2) for one in seconds))} s each"
+    if stalls := _pair(data, "stall_s"):
+        text += f"; steps waited {_between(*(_seconds(one, 2) for one in stalls))} s"
+    later = {"drilled": "read again and whole", "archived": "in the archive too"}
+    return text + "".join(f", {data[key]} {what}" for key, what in later.items() if data.get(key))
+
+
+def _pair(data: Data, key: str) -> tuple[float, ...]:
+    values = data.get(key)
+    return tuple(values) if isinstance(values, list) else ()
+
+
+def _between(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _metric_missing(data: Data) -> str:
+    logged = _names(data.get("logged"))
+    return (
+        f"checkpoint.keep.best goes by {data.get('metric')!r}, of which rank 0 has logged no "
+        f"finite number yet, {f'but of {logged}' if logged else 'nor of anything'}: until then no "
+        "checkpoint is kept as the best"
+    )
+
+
 def _checkpoint_restored(data: Data) -> str:
     text = f"checkpoint of step {data.get('step')} restored{_speed(data)}"
     slowest = data.get("slowest_rank")
@@ -241,6 +273,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
         if d.get("sound")
         else f"checkpoint {d.get('step')} is damaged: {d.get('reason')}"
     ),
+    FOLDED: _checkpoints_committed,
+    "MetricMissing": _metric_missing,
     "CheckpointDrilled": _checkpoint_drilled,
     "CheckpointArchived": _checkpoint_archived,
     "CheckpointFetched": lambda d: (

@@ -14,12 +14,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Record, journals, read_journals, records_of
 from relight.resilience.supervise.standing import Verdict, write_whole
 
+from .rank_logs import LogTail, script_output
 from .story import brief
 from .transfers import TransferLines, json_lines, over_bar, plain_lines, transfer_of
 from .waiting import waits_within
@@ -27,6 +28,9 @@ from .waiting import waits_within
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.status import Status
+
+
+_LAST: Final = 5  # lines of a batch script
 
 
 def read_progress(folder: RunFolder) -> Mapping[str, object] | None:
@@ -67,9 +71,17 @@ def untold_end(folder: RunFolder, verdict: Verdict | None) -> Record | None:
         "exit_code": verdict.exit_code,
         "cause": verdict.cause,
         "reason": verdict.reason,
-        "tail": list(verdict.tail),
+        "tail": list(verdict.tail) or _said_by_setup(folder, verdict),
     }
     return Record(verdict.time, "action", "Finish", data)
+
+
+def _said_by_setup(folder: RunFolder, verdict: Verdict) -> list[str]:
+    """No rank can tell why ``setup`` failed: the last batch script's own output does."""
+    output = script_output(folder)
+    if verdict.cause != "setup" or output is None:
+        return []
+    return [line for line in LogTail(output).new_lines(to_the_end=True) if line.strip()][-_LAST:]
 
 
 @dataclass(slots=True)

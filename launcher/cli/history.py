@@ -21,7 +21,10 @@ from .run_argument import complete_run
 @click.argument("run", shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
-    """Tell what happened to RUN: attempts, generations, causes, excluded nodes, checkpoints."""
+    """Tell what happened to RUN: attempts, generations, causes, excluded nodes, checkpoints.
+
+    Many checkpoints in a row are told in a line; JSON has each.
+    """
     stored = find_one_run(run)
     end = untold_end(stored.folder, read_verdict(stored.folder))
     told = history(stored.run_id, read_journals(stored.folder.journals), end)
@@ -30,8 +33,10 @@ def command(run: str, as_json: bool) -> None:
 
 def _text(told: History) -> str:
     lines = [f"run {told.run_id}: {counted(len(told.attempts), 'attempt')}"]
+    if not told.folded:
+        lines.append(f"it has not started: `relight status {told.run_id}` says what it waits for")
     attempt = None
-    for happening in told.story:
+    for happening in told.folded:
         if happening.attempt != attempt:
             attempt = happening.attempt
             lines.append(f"\nattempt {attempt}" if attempt else "\nwhile no attempt ran")

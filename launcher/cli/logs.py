@@ -16,7 +16,7 @@ from relight.errors import UsageError
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.standing import read_verdict
 
-from ..rank_logs import LogTail, RankLog, rank_logs
+from ..rank_logs import LogTail, RankLog, rank_logs, script_output
 from ..runs import StoredRun, find_one_run
 from .run_argument import complete_run
 
@@ -55,9 +55,8 @@ def command(
 
 
 def _show_setup(folder: RunFolder, printer: Printer) -> None:
-    """No rank can tell why ``setup`` failed: the last batch script's own output does."""
-    outputs = sorted(folder.attempts.glob("*.out"), key=lambda path: path.stat().st_mtime)
-    for path in outputs[-1:]:
+    """No rank can tell why ``setup`` failed."""
+    if (path := script_output(folder)) is not None:
         printer.print_under(f"==> the batch script, {path} <==", LogTail(path))
 
 

@@ -9,7 +9,7 @@ import click
 
 from relight.resilience.exit_codes import EXIT_FAILED
 
-from ..resume_proof import prove, remove_run
+from ..resume_proof import ProofImpossible, prove, remove_run
 from .ckpt.diff import as_json_values, as_line, values_line
 from .run import new_local_run
 from .spec_arguments import with_spec
@@ -29,12 +29,17 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
     """Run the job of SPEC twice on this machine, once with a restart, and compare the results.
 
     Every array and every plain value of the two last checkpoints must be the same, bit for bit;
-    exit 1 when they are not. What differed before the restart already, and was never changed, does
-    not count: generators that are neither seeded nor used. Give the job few steps: it is run to its
-    end. The two runs are removed when they are the same.
+    exit 1 when they are not, 2 when nothing could be compared. What differed before the restart
+    already, and was never changed, does not count: generators that are neither seeded nor used.
+    Give the job few steps: it is run to its end. The two runs are removed when they are the same.
     """
     undisturbed, disturbed = (new_local_run(path, sets, apart=True) for _ in range(2))
-    proof = prove(undisturbed, disturbed, at)
+    try:
+        proof = prove(undisturbed, disturbed, at)
+    except ProofImpossible:
+        if not any(disturbed.folder.journals.glob("*.jsonl")):  # it never began
+            remove_run(disturbed)
+        raise
     found = proof.comparison
     if as_json:
         told = {

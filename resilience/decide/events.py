@@ -14,6 +14,7 @@ from .storage_events import (
     CheckpointDrilled,
     CheckpointFetched,
     CheckpointRestored,
+    MetricMissing,
     StorageAnswered,
     StorageSilent,
     TierFailed,
@@ -357,6 +358,7 @@ Event = (
     | CheckpointCommitted
     | CheckpointRefused
     | CheckpointDrilled
+    | MetricMissing
     | CheckpointArchived
     | CheckpointFetched
     | TierFailed

@@ -66,6 +66,7 @@ from .storage_events import (
     CheckpointDrilled,
     CheckpointFetched,
     CheckpointRestored,
+    MetricMissing,
     StorageAnswered,
     StorageSilent,
     TierFailed,
@@ -160,6 +161,7 @@ def _decide(state: State, event: Event, policy: Policy, now: float) -> Decision:
             | CheckpointRestored()
             | CheckpointArchived()
             | CheckpointFetched()
+            | MetricMissing()
         ):
             return state, ()  # only for people
         case StopRequested():

@@ -33,6 +33,14 @@ class CheckpointDrilled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricMissing:
+    """The first checkpoint has no value of the metric that the best are kept by."""
+
+    metric: str
+    logged: tuple[str, ...]  # the names that there are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointArchived:
     """A checkpoint was copied to the archive, or with a ``failure`` it was not."""
 

@@ -2,10 +2,10 @@
 
 Which errors speak against the node and which against the run: a read-only, stale or broken
 filesystem may be this node's alone (when all nodes say so, the verdict is another one); a full one,
-a quota or a directory that is not ours is the same everywhere, unless another node finds it good.
-No right to make the directory is held against the node where a filesystem may not be mounted: the
-first folder above it that is there is empty, or the root. Else the run has named a place that is
-not its own.
+a quota, a directory that is not ours, and a place where nobody can make one, as in /proc, are the
+same everywhere, unless another node finds it good. No right to make the directory is held against
+the node where a filesystem may not be mounted: the first folder above it that is there is empty, or
+the root. Else the run has named a place that is not its own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _JOB_ERRORS = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM),
         *(errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR),
+        errno.ENOENT,
     }
 )
 # Its server is away: no other node helps when all meet it, and it may come back.

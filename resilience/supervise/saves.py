@@ -28,7 +28,7 @@ from relight.storage.set_aside import records
 
 from ..config import RunConfig
 from ..decide.events import Event, SaveFailed, Superseded
-from ..decide.storage_events import TierFailed
+from ..decide.storage_events import MetricMissing, TierFailed
 from ..messages import Message, number
 from ..worker.interval import AUTO, EverySeconds, parse_interval
 from .archiving import Archiving
@@ -268,13 +268,10 @@ class Saves:
         best = self._keep.best
         if best is None or self._metric_seen is not None:
             return
-        self._metric_seen = any(best.metric in receipt.notes.metrics for receipt in receipts)
+        logged = sorted({name for receipt in receipts for name in receipt.notes.metrics})
+        self._metric_seen = best.metric in logged
         if not self._metric_seen:
-            _log.warning(
-                "checkpoint.keep.best has nothing to go by yet: rank 0 has not called "
-                "run.log(%s=...) with a finite number",
-                best.metric,
-            )
+            self._emit(MetricMissing(metric=best.metric, logged=tuple(logged)))
 
     def _prune(self, claim: Claim) -> None:
         try:

@@ -71,6 +71,19 @@ def test_a_run_in_the_directory_of_a_live_one_is_warned_of(run_config: RunConfig
     assert directory_warnings(run_config) == []
 
 
+def test_a_directory_that_is_no_place_to_write_is_warned_of(run_config: RunConfig) -> None:
+    def warnings(directory: Path) -> list[str]:
+        own = replace(run_config.checkpoint, directory=directory)
+        return directory_warnings(replace(run_config, checkpoint=own))
+
+    place = run_config.checkpoint.directory.parent
+    assert warnings(place / "new" / "newer") == []
+    assert warnings(Path("/no-such-mount/checkpoints")) == [], "the nodes may have it"
+    (place / "file").touch()
+    (warning,) = warnings(place / "file" / "checkpoints")
+    assert f"{place / 'file'} is no folder on this machine" in warning
+
+
 def test_a_local_run_that_waits_for_a_person_is_not_alive(run_config: RunConfig) -> None:
     old = make(run_config, "old", "local")
     assert directory_warnings(run_config) == []

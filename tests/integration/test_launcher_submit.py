@@ -155,6 +155,7 @@ def test_a_sweep_of_several_arrays_starts_when_all_are_there(wide: Path, tmp_pat
     assert orders(wide) == [*HELD, "scontrol release 7,8"]
     (folder,) = folders(tmp_path)
     assert job_ids(find_run(folder.name).folder) == ["7", "8"]
+    assert find_run(f"{folder.name[:-4]}_2").run_id == f"{folder.name}_2"
     assert find_run(f"{folder.name}_2").folder.root.joinpath("job_id").read_text() == "8_0\n"
 
 

@@ -53,6 +53,7 @@ from relight.resilience.decide.state import Phase, State
 from relight.resilience.decide.storage_events import (
     CheckpointDrilled,
     CheckpointRestored,
+    MetricMissing,
     StorageAnswered,
     StorageSilent,
     TierFailed,
@@ -151,6 +152,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         sound=st.booleans(),
     ),
     st.builds(CheckpointDrilled, step=st.integers(0, 9), damage=st.sampled_from(["", "x"])),
+    st.builds(MetricMissing, metric=st.just("x"), logged=st.just(("y",))),
     st.builds(NodeDegraded, node=nodes, evidence=st.just("x"), can_save=st.booleans()),
     st.builds(NodesWatched, warnings=st.just(("x",))),
     st.builds(ExclusionForgotten, node=nodes, reason=st.just("x")),

@@ -102,6 +102,7 @@ def test_disk_asks_for_room(candidate: Candidate) -> None:
         (errno.ENOTCONN, Outcome.FAIL_NODE),
         (errno.EDQUOT, Outcome.FAIL_JOB),
         (errno.EACCES, Outcome.FAIL_JOB),
+        (errno.ENOENT, Outcome.FAIL_JOB),
         (errno.ENOMEM, Outcome.UNKNOWN),
         (errno.EMFILE, Outcome.UNKNOWN),
     ],

@@ -130,6 +130,11 @@ def test_an_end_that_no_journal_has_is_told(tmp_path: Path) -> None:
     told = untold_end(folder, ended)
     assert told is not None
     assert sentence(told) == "FAILED: line 1 of setup failed\n      | bash: no module"
+    folder.attempts.mkdir()
+    (folder.attempts / "7.out").write_text("\n".join("abcdefg") + "\nmodule: command not found\n")
+    setup = untold_end(folder, replace(ended, cause="setup", tail=()))
+    assert setup is not None
+    assert setup.data["tail"] == [*"defg", "module: command not found"]
     folder.journals.mkdir()
     line = {"place": 1, "time": 1.0, "kind": "action", "name": "Finish", "data": {**told.data}}
     folder.journal("local-1.0").write_text(json.dumps(line) + "\n")
@@ -193,6 +198,12 @@ def test_history_of_a_run_that_has_not_begun() -> None:
             "CheckpointDrilled",
             {"step": 20, "damage": ""},
             "checkpoint 20 was read again and is whole",
+        ),
+        (
+            "MetricMissing",
+            {"metric": "accuracy", "logged": ["eval", "loss"]},
+            "checkpoint.keep.best goes by 'accuracy', of which rank 0 has logged no finite number "
+            "yet, but of eval, loss: until then no checkpoint is kept as the best",
         ),
         ("PreflightFinished", {"bad": {}}, "preflight: all nodes are fit"),
         (
