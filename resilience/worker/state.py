@@ -67,10 +67,12 @@ class ProgramState:
             pieces=pieces_of({"objects": outlines}),
             any_rank=frozenset(self._any_rank),
             per_rank=frozenset(self._per_rank | seeds),
+            # What each rank has for itself may have to stay: the checkpoint before a damaged one
+            # may be of fewer ranks, and this one has saved none then.
             into={
                 ("objects", name): arrays
                 for name, one in self._objects.items()
-                if (arrays := one.into()) is not None
+                if ("objects", name) not in self._per_rank and (arrays := one.into()) is not None
             },
         )
 

@@ -17,13 +17,17 @@ from relight.resilience.worker.agreement import GatherAll
 from relight.resilience.worker.checkpoints import OwnCheckpoints
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.errors import RestoreMismatch
+from relight.resilience.worker.protected import PerRank
 from relight.resilience.worker.state import ProgramState
 from relight.resilience.worker.world import World
 from relight.storage.checkpointer import save_shard
 from relight.storage.commit import claim_epoch, commit
-from relight.storage.errors import NoValidCheckpoint
-from relight.storage.layout import Incarnation, shard_path, step_dir
+from relight.storage.errors import CheckpointDamaged, NoValidCheckpoint
+from relight.storage.input import Input
+from relight.storage.layout import Incarnation, manifest_path, shard_path, step_dir
+from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
+from relight.storage.resize import load_for
 
 ONE = Incarnation("1.0", 0)
 WIDTH = 200  # of weights that get datasets of their own
@@ -212,6 +216,57 @@ def test_with_none_left_after_damage_nobody_starts_from_scratch(tmp_path: Path, 
 
     with pytest.raises(NoValidCheckpoint):
         restored(tmp_path, Program(Net(), 2), agree=agree)
+
+
+def test_what_a_rank_has_for_itself_outlives_a_damaged_checkpoint(tmp_path: Path) -> None:
+    """The one before it is of fewer ranks: this one keeps what the program has set."""
+
+    def program(value: float) -> tuple[ProgramState, np.ndarray]:
+        state, array = ProgramState(rng=False), np.full((2, WIDTH, WIDTH), value, float)
+        state.add("own", PerRank(array))
+        return state, array
+
+    epoch = claim_epoch(tmp_path, ONE)
+    for ranks in (2, 3):
+        states = [program(10 * ranks + rank)[0].capture() for rank in range(ranks)]
+        receipts = [
+            save_shard(tmp_path, ranks, ONE, rank, ranks, state)
+            for rank, state in enumerate(states)
+        ]
+        commit(tmp_path, ranks, ONE, epoch, receipts, {})
+    before, damaged = (
+        Manifest.parse(manifest_path(tmp_path, ranks).read_bytes()) for ranks in (2, 3)
+    )
+    shard = shard_path(tmp_path, 3, ONE, 2)
+    saved = np.full(WIDTH, 32.0).tobytes()
+    shard.write_bytes(shard.read_bytes().replace(saved, b"?" * len(saved), 1))
+    state, array = program(1)
+    with pytest.raises(CheckpointDamaged):
+        load_for(tmp_path, damaged, 2, 3, state.needs())
+    loaded = load_for(tmp_path, before, 2, 3, state.needs())
+    state.load(loaded.state, loaded.missing)
+    assert (array == 1).all()
+
+
+def test_memory_that_others_write_to_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = checkpoint(tmp_path, 1).values()
+    program, really = Program(Net(), 2), Input._fill_piece
+    touched: list[memoryview] = []
+
+    def fill_piece(self: Input, direct: int | None, at: int, rest: memoryview) -> bool:
+        whole = really(self, direct, at, rest)
+        if np.shares_memory(np.frombuffer(rest, np.uint8), program.field):
+            rest[0] ^= 1
+            touched.append(rest)
+        return whole
+
+    monkeypatch.setattr(Input, "_fill_piece", fill_piece)
+    monkeypatch.setattr(Input, "_direct_fd", lambda _: None)
+    program.state.load(restored(tmp_path, program))
+    assert touched
+    assert program.values() == expected
 
 
 def spoil(directory: Path, program: Program, step: int) -> None:
