@@ -64,6 +64,7 @@ def save(directory: Path, states: list[dict[str, object]], *, compressed: bool =
     epoch = claim_epoch(directory, ONE)
     size = len(states)
     place = directory / "tier" if compressed else directory
+    place.mkdir(exist_ok=True)
     receipts = [save_shard(place, 1, ONE, n, size, state) for n, state in enumerate(states)]
     if compressed:
         receipts = [drain(place, directory, one, compress=True) for one in receipts]
