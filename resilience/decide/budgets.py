@@ -53,7 +53,6 @@ def forgive(state: State) -> State:
         idle_restarts=0,
         node_failures=0,
         blind_attempts=0,
-        outage_s=0.0,
         first_started=None,
     )
 

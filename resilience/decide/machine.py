@@ -227,6 +227,7 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         batch_node=event.batch_node,
         nodes=event.nodes,
         generation=state.generation if same else 0,
+        outage_s=state.outage_s if same else 0.0,
         kept=state.kept if same else frozenset(),
         arranged=state.arranged if same else None,
         avoided=state.avoided if same else (),

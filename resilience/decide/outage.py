@@ -20,7 +20,7 @@ _AWAY_S: Final = 10.0
 
 
 def await_storage(state: State, policy: Policy, reason: str) -> Decision:
-    """No longer, in all waits since the last checkpoint, than the policy says."""
+    """No longer, in all waits of an attempt since the last checkpoint, than the policy says."""
     left_s = max(0.0, policy.outage_s - state.outage_s)
     return replace(state, phase=Phase.WAITING), (AwaitStorage(limit_s=left_s, reason=reason),)
 

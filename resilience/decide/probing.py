@@ -8,6 +8,7 @@ only whether the node is ever used again.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from .actions import ProbeNodes
 from .budgets import charge
@@ -17,6 +18,9 @@ from .policy import Policy
 from .rules import Budget
 from .state import Phase, State
 from .ways_back import Decision, cause_of_fault, come_back, exclude, start
+
+# Causes whose suspects have an agent that speaks: they live, and are only slow to answer.
+_SPEAKING: Final = (FaultCause.HANG, FaultCause.FILESYSTEM)
 
 
 def ask(state: State, nodes: tuple[str, ...], reason: str, *, work: bool = False) -> Decision:
@@ -40,33 +44,39 @@ def nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) -
 
 
 def probe_unanswered(state: State, event: ProbeUnanswered, policy: Policy, now: float) -> Decision:
-    """Go on without them where enough others are there; one that answers later is a spare."""
+    """Go on without them where enough others are there; who answers later may be used again."""
     fault, others = state.fault, set(state.healthy).difference(event.nodes)
     others -= {one.node for one in state.last_choice}
     waits = state.phase is Phase.PROBING and set(event.nodes) == set(state.suspects)
-    if not waits or fault is None or state.stop is not None or len(others) < policy.nodes:
+    if not waits or fault is None or fault.cause in _SPEAKING or state.stop is not None:
+        return state, ()
+    if len(others) < policy.nodes:
         return state, ()
     evidence = f"it has not answered for {event.waited_s:.0f} s"
     for node in event.nodes:
         state = state.chosen_last(node, FaultCause.NODE_SUSPECT, evidence)
-    return come_back(replace(state, fault=replace(fault, budget=Budget.NODE)), policy, now)
+    return come_back(state, policy, now, Budget.NODE)
 
 
 def _answered_late(state: State, event: NodesProbed) -> Decision:
-    """Ranks that run by now are not disturbed, but none starts there again."""
+    """Ranks that run by now are not disturbed, but none starts again where nobody answered."""
     left = {one.node for one in state.last_choice if one.cause == FaultCause.NODE_SUSPECT.value}
     silent = {
         node: evidence
         for node, evidence in event.silent.items()
         if node in left and node not in state.active
     }
+    cleared = left.intersection(event.answered)
+    if cleared:
+        still = tuple(one for one in state.last_choice if one.node not in cleared)
+        state = replace(state, last_choice=still)
     return exclude(state, silent, FaultCause.NODE_DOWN.value) if silent else (state, ())
 
 
 def gone(state: State) -> tuple[str, ...]:
-    """The nodes of this attempt that have answered nobody."""
+    """The nodes of this attempt that have answered nobody; our own is up, though once lost."""
     down = {one.node for one in state.excluded if one.cause == FaultCause.NODE_DOWN.value}
-    return tuple(node for node in state.nodes if node in down)
+    return tuple(node for node in state.nodes if node in down and node != state.batch_node)
 
 
 def not_asked(state: State) -> State:

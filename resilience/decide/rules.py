@@ -75,7 +75,7 @@ def without_rank(line: str) -> str:
 
 def first_match(rules: Iterable[Rule], exit_: RankExited) -> Match | None:
     """The first rule of the table that fits: its order is its precedence."""
-    said = [without_rank(line) for line in exit_.tail if not _OUR_WORDS.match(line)]
+    said = [line for line in map(without_rank, exit_.tail) if not _OUR_WORDS.match(line)]
     for rule in rules:
         if rule.budget is Budget.STOP and exit_.signal == "SIGKILL":
             continue  # after what it wrote it went on, until somebody ended it

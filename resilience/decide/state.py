@@ -103,7 +103,6 @@ class State:
     idle_restarts: int = 0  # likewise, of any cause but a guilty node
     node_failures: int = 0  # likewise, by guilty nodes
     blind_attempts: int = 0  # ended by others, while nothing was ever saved
-    outage_s: float = 0.0  # likewise, that it waited for the place of the checkpoints
     marks: frozenset[tuple[str, FaultCause]] = frozenset()  # weak evidence against nodes
     first_started: float | None = None
     past: Past = field(default_factory=Past)
@@ -114,6 +113,7 @@ class State:
     nodes: tuple[str, ...] = ()
     active: tuple[str, ...] = ()
     generation: int = 0
+    outage_s: float = 0.0  # waited for the place of the checkpoints, since the committed step moved
     done: frozenset[int] = frozenset()  # ranks that ended with 0
     left_early: frozenset[int] = frozenset()  # ended before the last of their steps, done or not
     stop: Stop | None = None

@@ -58,7 +58,7 @@ _log: Final = logging.getLogger(__name__)
 
 _AT_ONCE_S: Final = 1.0  # a node that lives starts a command in less
 _STORAGE_PAUSE_S: Final = 5.0
-_SILENCE_LIMIT_S: Final = 600.0  # of the scheduler, when nobody ends the job
+_SILENCE_LIMIT_S: Final = 600.0  # of the scheduler, at least
 _SILENCE_PAUSE_S: Final = 3.0
 
 

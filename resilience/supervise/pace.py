@@ -36,7 +36,14 @@ class Hang:
 class _Rank:
     step: int
     heard: float
-    sections: dict[str, float] = field(default_factory=dict)  # until when; one may be in another
+    sections: list[tuple[str, float]] = field(default_factory=list)  # until when, the outer first
+
+    def leave(self, section: str) -> None:
+        """The inner one of those of this name: a program may call its own like those of relight."""
+        for place in reversed(range(len(self.sections))):
+            if self.sections[place][0] == section:
+                del self.sections[place]
+                return
 
 
 @dataclass(slots=True)
@@ -75,9 +82,9 @@ class Pace:
             case "entered" if rank in self._ranks:
                 limit_s = word.get("limit_s")
                 limit_s = limit_s if isinstance(limit_s, float) else SECTION_LIMIT_S
-                self._ranks[rank].sections[text(word, "section")] = now + limit_s
+                self._ranks[rank].sections.append((text(word, "section"), now + limit_s))
             case "left" if rank in self._ranks:
-                self._ranks[rank].sections.pop(text(word, "section"), None)
+                self._ranks[rank].leave(text(word, "section"))
                 self._moved = now  # the time in the section does not count
             case "finished":
                 self._finished.add(rank)
@@ -123,7 +130,7 @@ class Pace:
         self._moved = now
         for each in self._ranks.values():
             each.heard = now
-            each.sections = {name: until + paused_s for name, until in each.sections.items()}
+            each.sections = [(name, until + paused_s) for name, until in each.sections]
 
     @property
     def longest_step_s(self) -> float:
@@ -147,7 +154,7 @@ class Pace:
         overdue = [
             (rank, name)
             for rank, each in sorted(self._ranks.items())
-            for name, until in each.sections.items()
+            for name, until in each.sections
             if now > until
         ]
         if overdue:

@@ -123,6 +123,7 @@ class Ranks:
         if connected:
             lines, address_of = self._agents.lines, self._cluster.node_address
             await self._partners.prepare(order.generation, order.nodes, lines, address_of)
+        argv = await asyncio.to_thread(command_of, self._config, started_before=self.started_before)
         port = await self._agents.free_port() if connected else None
         if port is None or not self._agents.all_connected:
             self._emit(self._agents.start_failed(self.generation))
@@ -134,8 +135,7 @@ class Ranks:
             master_address=self._cluster.node_address(order.nodes[0]),
             master_port=port,
             restore=restore,
-        )
-        argv = await asyncio.to_thread(command_of, self._config, started_before=self.started_before)
+        )  # nothing is waited for before the launch: whose agent is lost meanwhile would be no rank
         self._launch(rendezvous, argv)
         self._emit(
             RanksStarted(

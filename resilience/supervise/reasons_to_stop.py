@@ -112,7 +112,7 @@ class ReasonsToStop:
         self._settled.clear()
         try:
             await self._ask_until_known(signal_name, to_supervisor)
-            if (unasked := self._unasked) is not None:
+            while (unasked := self._unasked) is not None:
                 self._unasked = None
                 await self._ask_until_known(unasked, to_supervisor=True)
         finally:

@@ -195,9 +195,10 @@ def test_other_words_fit_no_rule(text: str) -> None:
     )
 
 
-def test_what_relight_itself_has_told_is_no_evidence() -> None:
+@pytest.mark.parametrize("tee", ["", "[default0]:"])
+def test_what_relight_itself_has_told_is_no_evidence(tee: str) -> None:
     """A save failed for a full disk, there was room again, and then the rank was killed."""
-    told = "relight: rank 0: the checkpoint of step 20 failed: No space left on device"
+    told = f"{tee}relight: rank 0: the checkpoint of step 20 failed: No space left on device"
     match = first_match(RULES, ended("SIGKILL", told))
     assert match is not None
     assert match.rule.id == "killed"

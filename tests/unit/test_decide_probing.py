@@ -18,6 +18,7 @@ from relight.resilience.decide.events import (
     PreflightFinished,
     ProbeUnanswered,
     RankLost,
+    RanksHung,
     RanksStarted,
     RanksStopped,
     StopRequested,
@@ -74,7 +75,11 @@ def test_a_spare_is_not_kept_waiting_for_a_command_on_a_dead_node_to_fail() -> N
     assert after.phase is Phase.STARTING
     assert (gone(state), gone(after)) == ((), ("n2",))
     after, actions = tell(NodesProbed(answered=("n2",), silent={}), state=state)
-    assert (after, actions) == (state, ()), "then it is a spare"
+    assert (after.active, actions) == (("n1", "n3"), ())
+    preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
+    _, actions = tell(started(2), preempted, state=after)
+    assert isinstance(actions[-1], RequestAllocation)
+    assert actions[-1].exclude == (), "nothing speaks against it any more"
 
 
 def test_a_late_answer_of_one_node_is_not_that_of_another() -> None:
@@ -88,6 +93,26 @@ def test_a_late_answer_of_one_node_is_not_that_of_another() -> None:
     _, actions = tell(NodesProbed(answered=(), silent={"n1": "no answer"}), state=state)
     assert isinstance(actions[-1], StartRanks)
     assert actions[-1].nodes == ("n3", "n4")
+
+
+def test_a_node_whose_agent_speaks_is_not_taken_for_dead_when_a_command_takes_long() -> None:
+    hung = RanksHung(generation=1, ranks=(1,), nodes=("n2",), detail="no step in 60 s")
+    state, _ = tell(attempt("n1", "n2", "n3"), FINE, started(), hung, STOPPED)
+    assert tell(UNANSWERED, state=state) == (state, ())
+
+
+def test_the_host_of_the_supervisor_is_not_given_back_though_it_was_lost_once() -> None:
+    again = AttemptStarted(
+        attempt="7.1",
+        job_id="7",
+        restart_count=1,
+        nodes=("n1", "n2", "n3"),
+        batch_node="n1",
+        lost_batch_node="n1",
+    )
+    state, actions = tell(attempt("n1", "n2"), FINE, started(), again)
+    assert isinstance(actions[0], ExcludeNode)
+    assert gone(state) == ()
 
 
 def test_without_a_spare_the_answer_is_waited_for() -> None:

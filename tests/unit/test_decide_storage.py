@@ -155,6 +155,8 @@ def test_a_file_system_that_comes_and_goes_is_one_outage_until_a_checkpoint_is_t
         state, actions = tell([back, away, RanksStopped(generation=generation)], state)
         limits.append(only(actions).limit_s)  # type: ignore[union-attr]
     assert limits == [48.0, 36.0, 24.0, 12.0], "all waits together are no longer than one"
+    for later, outage_s in ((BEGIN, state.outage_s), (replace(BEGIN, attempt="8.0"), 0.0)):
+        assert tell([later], state)[0].outage_s == outage_s, "another job waits anew"
     saved = CheckpointCommitted(step=50, generation=6)
     state, _ = tell([back, started(6), saved], state)
     assert (state.outage_s, state.idle_restarts) == (0.0, 0)

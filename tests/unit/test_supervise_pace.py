@@ -99,11 +99,12 @@ def test_a_section_has_its_own_limit_and_its_time_does_not_count() -> None:
     assert pace.hang(now + 105.0) is not None
 
 
-def test_a_section_goes_on_after_one_within_it() -> None:
+@pytest.mark.parametrize("inner", ["plots", "eval"])
+def test_a_section_goes_on_after_one_within_it(inner: str) -> None:
     pace, now = moving(RestartConfig(hang_s=5.0))
     pace.on_word(0, {"type": "entered", "section": "eval", "limit_s": 100.0}, now)
-    pace.on_word(0, {"type": "entered", "section": "plots", "limit_s": 10.0}, now)
-    pace.on_word(0, {"type": "left", "section": "plots"}, now + 9.0)
+    pace.on_word(0, {"type": "entered", "section": inner, "limit_s": 10.0}, now)
+    pace.on_word(0, {"type": "left", "section": inner}, now + 9.0)
     assert pace.hang(now + 99.0) is None
     overdue = pace.hang(now + 101.0)
     assert overdue is not None

@@ -82,3 +82,29 @@ def test_a_signal_to_the_supervisor_is_asked_about_after_one_to_the_ranks(
     asyncio.run(both())
     stops = [event.cause for event in told if isinstance(event, StopRequested)]
     assert stops == [StopCause.SIGNALLED, StopCause.HELD]
+
+
+def test_no_signal_to_the_supervisor_is_forgotten_while_others_are_asked_about(
+    run_config: RunConfig,
+) -> None:
+    asked: list[str] = []
+    follows = {"SIGUSR1": "SIGTERM", "SIGTERM": "SIGXCPU"}
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop_notice(name: str, *, to_supervisor: bool) -> StopNotice:
+            asked.append(name)
+            if name in follows:
+                next_one = reasons.ask(follows[name], to_supervisor=True)
+                asyncio.run_coroutine_threadsafe(next_one, loop).result(10)
+            return StopNotice(cause=StopCause.SIGNALLED, kill_at=None, evidence="x")
+
+        cluster = cast(Cluster, SimpleNamespace(stop_notice=stop_notice))
+        reasons = ReasonsToStop(
+            run_config, cluster, print, lambda: True, lambda: 60.0, lambda notice, name: None
+        )
+        await reasons.ask("SIGUSR1", to_supervisor=False)
+
+    asyncio.run(story())
+    assert asked == ["SIGUSR1", "SIGTERM", "SIGXCPU"]
