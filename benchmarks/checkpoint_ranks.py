@@ -130,6 +130,7 @@ def _together(work: Callable[[], object]) -> Measured:
 
 def _save_relight(folder: Path, state: State) -> None:
     rank = dist.get_rank()
+    folder.mkdir(exist_ok=True)
     epoch = claim_epoch(folder, _ONE) if rank == 0 else 0
     save_shard(folder, 1, _ONE, rank, RANKS, state)
     dist.barrier()

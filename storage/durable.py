@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -28,6 +29,8 @@ def make_dirs(folder: Path, inside: Path | None = None) -> None:
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
     if inside is not None and inside in missing:
+        with suppress(OSError):
+            os.listdir(inside.parent)  # a network file system asks anew then: it may be just made
         inside.stat()  # which says why it is not there
     for level in reversed(missing):
         level.mkdir(exist_ok=True)
