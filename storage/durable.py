@@ -30,7 +30,7 @@ def make_dirs(folder: Path, inside: Path | None = None) -> None:
         missing.append(missing[-1].parent)
     if inside is not None and inside in missing:
         with suppress(OSError):
-            os.listdir(inside.parent)  # a network file system asks anew then: it may be just made
+            list(inside.parent.iterdir())  # a network file system asks anew: it may be just made
         inside.stat()  # which says why it is not there
     for level in reversed(missing):
         level.mkdir(exist_ok=True)
