@@ -27,7 +27,8 @@ class Needs:
     Attributes:
         pieces: what this rank is to hold of arrays that lie in parts.
         any_rank: where the value of any rank will do, though they may differ.
-        per_rank: what each rank has for itself, as random numbers.
+        per_rank: what each rank has for itself where ranks differ, as random numbers.
+        own: what each rank has for itself in any case.
         into: arrays that the program has, nested as in the state, whose memory may be written over;
             it is worth nothing when the restore fails. See `targets`.
     """
@@ -35,6 +36,7 @@ class Needs:
     pieces: Mapping[Key, Piece]
     any_rank: frozenset[Key] = frozenset()
     per_rank: frozenset[Key] = frozenset()
+    own: frozenset[Key] = frozenset()
     into: Mapping[Key, object] = field(default_factory=dict)
 
 

@@ -64,7 +64,7 @@ def load_for(
             return as_saved()
         indexes = {one: shards.index(one) for one in range(manifest.world_size)}
     _require_pieces(parts_of(indexes), needs)
-    apart = set() if same_world else _set_apart(directory, manifest, world_size, needs)
+    apart = set() if same_world else needs.own | _set_apart(directory, manifest, world_size, needs)
     boxes = {key: piece.box for key, piece in needs.pieces.items()}
     state = load_cut(directory, manifest, rank, boxes, tier, neighbours, shown)
     return Loaded(state, frozenset(apart if rank >= manifest.world_size else ()))
@@ -97,7 +97,7 @@ def _set_apart(directory: Path, manifest: Manifest, world_size: int, needs: Need
         beginnings = {key[:length] for length in range(len(key) + 1)}
         if beginnings & needs.any_rank:
             continue
-        own = beginnings & needs.per_rank
+        own = beginnings & (needs.per_rank | needs.own)
         if not own:
             raise RanksDiffer("/".join(key), (0, rank), manifest.world_size, world_size)
         found |= own

@@ -22,7 +22,7 @@ class ProgramState:
     def __init__(self, *, rng: bool) -> None:
         self.values = Values()
         self._objects: dict[str, Protected] = {}
-        self._per_rank = {("rng", name) for name in RNG_NAMES}
+        self._per_rank: set[tuple[str, str]] = set()
         self._any_rank: set[tuple[str, str]] = set()
         self._rng = rng
 
@@ -62,11 +62,13 @@ class ProgramState:
             name: one.outline() if one.outline else one.capture()
             for name, one in self._objects.items()
         }
-        seeds = {("objects", name) for name, one in self._objects.items() if one.random}
+        seeds = {("rng", name) for name in RNG_NAMES}
+        seeds |= {("objects", name) for name, one in self._objects.items() if one.random}
         return Needs(
             pieces=pieces_of({"objects": outlines}),
             any_rank=frozenset(self._any_rank),
-            per_rank=frozenset(self._per_rank | seeds),
+            per_rank=frozenset(seeds),
+            own=frozenset(self._per_rank),
             # What each rank has for itself may have to stay: the checkpoint before a damaged one
             # may be of fewer ranks, and this one has saved none then.
             into={

@@ -177,6 +177,32 @@ def test_each_rank_keeps_its_own_and_a_new_one_what_it_was_given(tmp_path: Path)
     assert new == [[12], 12, common, np.random.default_rng(12).random()]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_is_of_each_rank_is_so_where_all_have_saved_the_same(
+    tmp_path: Path, ranks: int
+) -> None:
+    def things(value: int) -> Things:
+        numbers = np.full(20000, value)
+        return {
+            "mark": PerRank(value),
+            "dice": PerRank(np.random.default_rng(value)),
+            "numbers": PerRank(numbers),
+        }
+
+    def seen(things: Things) -> list[object]:
+        mark, dice, numbers = things["mark"], things["dice"], things["numbers"]
+        assert isinstance(dice, PerRank)
+        assert isinstance(numbers, PerRank)
+        assert isinstance(dice.value, np.random.Generator)
+        assert isinstance(numbers.value, np.ndarray)
+        return [mark, dice.value.random(), int(numbers.value[-1])]
+
+    manifest = save(tmp_path, [things(1) for _ in range(ranks)])
+    for rank, value in ((0, 1), (ranks, 7)):
+        found = seen(restore(tmp_path, manifest, rank, ranks + 1, things(7)))
+        assert found == [value, np.random.default_rng(value).random(), value]
+
+
 def test_shards_are_opened_in_proportion_to_the_ranks_that_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
