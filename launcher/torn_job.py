@@ -56,9 +56,12 @@ def nodes_to_leave(records: Sequence[Record]) -> tuple[str, ...]:
     """The excluded ones, and the batch host whose loss has torn the job: it may be up again, and
     nobody of ours was left to say a word against it."""
     left = {str(record.data["node"]): None for record in records if record.name == "ExcludeNode"}
-    starts = [record for record in records if record.name == "AttemptStarted"]
-    if starts and records[-1].name != "Finish":
-        left[str(starts[-1].data["batch_node"])] = None
+    for record in reversed(records):
+        if record.name == "Finish":  # of what it says, people may be told after it
+            break
+        if record.name == "AttemptStarted":
+            left[str(record.data["batch_node"])] = None
+            break
     return tuple(left)
 
 

@@ -154,11 +154,18 @@ class Ranks:
             attempt, generation = rendezvous.attempt, rendezvous.generation
             self.tell(script.start_order(self._config, argv, attempt, generation))
             return
+        addresses = {rank: line.address for rank, line in self._agents.lines.items()}
         for task, line in sorted(self._agents.lines.items()):
             self._alive[task] = line.node
-            line.send(self._start_order(rendezvous, task, argv))
+            line.send(self._start_order(rendezvous, task, argv, addresses))
 
-    def _start_order(self, rendezvous: Rendezvous, task: int, argv: tuple[str, ...]) -> Message:
+    def _start_order(
+        self,
+        rendezvous: Rendezvous,
+        task: int,
+        argv: tuple[str, ...],
+        addresses: Mapping[int, str],
+    ) -> Message:
         place = place_of(self._config, task)
         per_node = self._config.command_per == "node"
         writer = task - place.local_rank if per_node else task
@@ -166,7 +173,6 @@ class Ranks:
         order = rendezvous.start_order(self._config, task, argv, log)
         if not per_node:
             return order
-        addresses = {rank: line.address for rank, line in self._agents.lines.items()}
         return node_command.of_node(self._config, order, place, addresses)
 
     # Stop

@@ -12,10 +12,11 @@ from relight.launcher.launch_plan import LaunchPlan, Submitter
 from relight.launcher.plan import plan
 from relight.launcher.spec_faults import SpecError
 from relight.launcher.spec_file import parse_spec
-from relight.launcher.torn_job import is_torn
+from relight.launcher.torn_job import is_torn, nodes_to_leave
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.begin import policy_of
 from relight.resilience.supervise.cluster import StepRequest
+from relight.resilience.supervise.journal import Record
 from relight.resilience.supervise.rendezvous import Rendezvous
 
 RECORDED = Path(__file__).parents[1] / "data/slurm/22.05/scontrol-show-job-heterogeneous.txt"
@@ -157,6 +158,19 @@ def test_a_component_that_has_missed_a_restart() -> None:
     assert torn(later, follower)
     assert not torn(again, follower)
     assert not torn(leader, follower)
+
+
+@pytest.mark.parametrize(
+    ("after", "left"),
+    [((), ("n3", "n1")), (("Finish",), ("n3",)), (("Finish", "Notified"), ("n3",))],
+)
+def test_the_batch_host_is_left_unless_its_attempt_has_come_to_an_end(
+    after: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    names = ("AttemptStarted", "Finish", "ExcludeNode", "AttemptStarted", *after)
+    nodes = {"AttemptStarted": {"batch_node": "n1"}, "ExcludeNode": {"node": "n3"}}
+    records = [Record(0.0, "event", name, nodes.get(name, {}), "5.0") for name in names]
+    assert nodes_to_leave(records) == left
 
 
 ONE = "{name: a}"
