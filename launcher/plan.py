@@ -280,7 +280,7 @@ def _component_options(spec: JobSpec, component: Component) -> tuple[SbatchOptio
 
 
 def _node_count(config: RunConfig) -> str:
-    most = config.nodes + config.spares
+    most = config.nodes_wanted
     return str(most) if config.min_nodes is None else f"{config.min_nodes}-{most}"
 
 

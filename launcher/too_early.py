@@ -20,6 +20,7 @@ from relight.resilience.supervise.standing import read_verdict, write_verdict
 
 from .clusters.slurm.client import SlurmClient, SlurmMissing, SlurmRefused
 from .clusters.slurm.restart import Rearrangement
+from .clusters.slurm.size import next_size
 from .dependencies import Unmet, tell, unmet
 from .runs import add_job
 
@@ -78,6 +79,7 @@ def _rearrangement(
         run_id=config.run_id,
         script=folder.script,
         nodes_needed=config.nodes_needed,
+        size=next_size(config),
         held=folder.held.exists(),
         after=lacking.jobs,
     )

@@ -201,8 +201,13 @@ class RunConfig:
 
     @property
     def nodes_needed(self) -> int:
-        """Without so many no attempt begins."""
-        return self.nodes + self.spares if self.min_nodes is None else self.min_nodes
+        """Without so many no attempt begins: a spare is not waited for."""
+        return self.nodes if self.min_nodes is None else self.min_nodes
+
+    @property
+    def nodes_wanted(self) -> int:
+        """How many an allocation holds when all is well."""
+        return self.nodes + self.spares
 
     def to_json(self) -> dict[str, object]:
         """The configuration as JSON values (paths as text)."""

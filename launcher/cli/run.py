@@ -100,10 +100,11 @@ def check_place(config: RunConfig, held: HeldAllocation | None) -> None:
             "kind; `relight submit` gets a heterogeneous job of its own, and `relight run` outside "
             "of an allocation runs all components on this machine"
         )
-    if held is not None and len(held.nodes) < config.nodes_needed:
+    needed = config.min_nodes or config.nodes_wanted
+    if held is not None and len(held.nodes) < needed:
         raise UsageError(
             f"the allocation {held.job_id} has {counted(len(held.nodes), 'node')}, and the job "
-            f"needs {config.nodes_needed}; --set resources.nodes=N asks for fewer, "
+            f"needs {needed}; --set resources.nodes=N asks for fewer, "
             "`relight submit` gets an allocation of its own"
         )
     if held is not None:

@@ -194,7 +194,7 @@ class Front:
         job_id = f"local-{self.config.run_id.rpartition('-')[2]}"
         past = [path.stem for path in self.folder.journals.glob(f"{job_id}.*.jsonl")]
         excluded = read_wishes(self.folder, past, self.watcher.say)
-        wanted = self.config.nodes + self.config.spares
+        wanted = self.config.nodes_wanted
         if self.held is None:
             nodes, held = pretend_nodes(wanted, excluded), {}
         else:

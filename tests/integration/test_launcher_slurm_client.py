@@ -361,6 +361,22 @@ def test_successor(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
     assert "--exclude=n2" in healthy.calls("sbatch")[0]
 
 
+def test_what_follows_waits_for_no_spare(
+    healthy: FakeSlurm, client: SlurmClient, cluster: SlurmCluster
+) -> None:
+    """Two of four nodes are left for it and its spare, and Slurm does not yet hold n1 for down."""
+    with_spare = replace(cluster.config, spares=1, tasks_per_node=2, cpus_per_task=3)
+    healthy.answer("sinfo", "n1|idle\nn2|idle\nn3|idle\nn4|idle\n")
+    healthy.answer("scontrol", job_text(ExcNodeList="n[1-2]"))
+    SlurmCluster(with_spare, cluster.env, client).new_allocation(["n1", "n2"], "successor")
+    assert {"--nodes=2-3", "--exclude=n1,n2"} <= set(healthy.calls("sbatch")[0])
+    SlurmCluster(with_spare, cluster.env, client).new_allocation(["n1", "n2"], "requeue")
+    calls = healthy.calls("scontrol")
+    resized = ["update", f"JobId={JOB_ID}", "NumNodes=2-3", "NumCPUs=12", "NumTasks=4"]
+    assert calls.index(["requeue", JOB_ID]) < calls.index(resized)
+    assert ["update", f"JobId={JOB_ID}", "ExcNodeList=n1,n2"] in calls
+
+
 def test_at_most_once(healthy: FakeSlurm, cluster: SlurmCluster) -> None:
     first = cluster.new_allocation([], "auto")
     healthy.answer("scontrol", job_text(ExcNodeList="n1"))

@@ -22,6 +22,7 @@ from relight.errors import RelightError
 from relight.resilience.supervise.cluster import ClusterUnavailable
 
 from . import commands, parse
+from .size import Size
 
 # Of the network, of authentication and of the controller's own troubles; all else that an order is
 # answered with is a refusal (a site's job_submit plugin may word it as it likes).
@@ -184,10 +185,16 @@ class SlurmClient:
         return parse.parse_node_states(self._ask(commands.node_states(nodes)))
 
     def submit_successor(
-        self, script: Path, after: str, exclude: Sequence[str], *, held: bool = False
+        self,
+        script: Path,
+        after: str,
+        exclude: Sequence[str],
+        nodes: str | None = None,
+        *,
+        held: bool = False,
     ) -> str:
         """Submits a script to start after a job; its id. Not repeated: it may have worked."""
-        return self._submit(commands.successor(script, after, exclude, held=held))
+        return self._submit(commands.successor(script, after, exclude, nodes, held=held))
 
     def submit(self, options: Sequence[str], script: Path) -> str:
         """Submits a script; its id. Not repeated: it may have worked."""
@@ -212,6 +219,10 @@ class SlurmClient:
     def update(self, job_id: str, field_name: str, value: str) -> None:
         """Sets one field of a job; setting it twice is harmless, so no answer means again."""
         self._repeat(commands.update(job_id, field_name, value))
+
+    def resize(self, job_id: str, size: Size) -> None:
+        """Lets a job that waits start on fewer nodes, or more."""
+        self._repeat(commands.resize(job_id, size))
 
     def shrink(self, job_id: str, nodes: Sequence[str]) -> None:
         """Leaves a running job these of its nodes only."""

@@ -37,6 +37,7 @@ from .hostlist import expand_nodes
 from .orphan import mark_path, read_mark
 from .parse import JobFacts, JobState, node_condition, parse_seconds
 from .restart import Rearrangement, withdraw
+from .size import next_size
 from .stop import AttemptStart, judge_stop
 
 _log = logging.getLogger(__name__)
@@ -200,6 +201,7 @@ class SlurmCluster:
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
             nodes_needed=self._nodes_needed(allocation),
+            size=next_size(self.config),
             of_components=tuple(map(len, allocation.components)),
             held=RunFolder(self.config.run_dir).held.exists(),
             keep_id=self.config.program == "script",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from relight.resilience.supervise.cluster import StepRequest
 
+from .size import Size
+
 Argv = tuple[str, ...]
 
 
@@ -65,10 +67,14 @@ def node_states(nodes: Sequence[str]) -> Argv:
     return ("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T")
 
 
-def successor(script: Path, after: str, exclude: Sequence[str], *, held: bool) -> Argv:
+def successor(
+    script: Path, after: str, exclude: Sequence[str], nodes: str | None, *, held: bool
+) -> Argv:
     """A job that starts when ``after`` has ended, however it ended; a held one not before that it
-    is released."""
+    is released. ``nodes`` is a number or a range; None for what the script asks for."""
     options = [f"--dependency=afterany:{after}", *(["--hold"] if held else [])]
+    if nodes is not None:
+        options.append(f"--nodes={nodes}")
     if exclude:
         options.append(f"--exclude={','.join(exclude)}")
     return ("sbatch", "--parsable", *options, str(script))
@@ -84,6 +90,12 @@ def hold(job_ids: Sequence[str]) -> Argv:
 
 def release(job_ids: Sequence[str]) -> Argv:
     return ("scontrol", "release", ",".join(job_ids))
+
+
+def resize(job_id: str, size: Size) -> Argv:
+    """For a job that waits: on fewer nodes it fits with fewer tasks and CPUs only (22.05)."""
+    told = (f"NumNodes={size.nodes}", f"NumCPUs={size.cpus}", f"NumTasks={size.tasks}")
+    return ("scontrol", "update", f"JobId={job_id}", *told)
 
 
 def update(job_id: str, field: str, value: str) -> Argv:

@@ -22,6 +22,7 @@ from relight.resilience.supervise.cluster import ClusterUnavailable, Restart, Re
 from .client import NoSuchJob, SlurmClient, SlurmRefused, me
 from .lookup import find_sent
 from .parse import JobFacts, JobState, can_be_allocated
+from .size import Size
 
 _log = logging.getLogger(__name__)
 _REQUEUE_SETTLES_S: Final = 20.0
@@ -50,6 +51,7 @@ class Rearrangement:
     run_id: str
     script: Path
     nodes_needed: int
+    size: Size | None = None  # None for that of the script
     of_components: tuple[int, ...] = ()  # of these, how many each component needs
     held: bool = False  # the next job waits until its user releases it
     after: tuple[str, ...] = ()  # a successor waits for these jobs, too
@@ -128,7 +130,8 @@ class Rearrangement:
 
     def _submit(self, exclude: Sequence[str]) -> str:
         after = ":".join((self.job_id, *self.after))
-        return self.client.submit_successor(self.script, after, exclude, held=self.held)
+        nodes = None if self.size is None else self.size.nodes
+        return self.client.submit_successor(self.script, after, exclude, nodes, held=self.held)
 
     def _waiting_successor(self, client: SlurmClient) -> str | None:
         jobs = client.jobs_named(self.run_id, me())
@@ -149,8 +152,24 @@ class Rearrangement:
 
     def _after_requeue(self, choice: _Choice) -> Restart:
         """The restart is certain by now: what goes wrong here must not make an error of it."""
+        if self.size is not None:
+            self._resize(self.size)
         self._exclude_from_restart(self.job_id, choice)
         return Restart("requeue", self.job_id)
+
+    def _resize(self, size: Size) -> None:
+        deadline = time.monotonic() + _REQUEUE_SETTLES_S
+        try:
+            while True:
+                try:
+                    self.client.resize(self.job_id, size)
+                    return
+                except SlurmRefused:
+                    if time.monotonic() > deadline:
+                        raise
+                time.sleep(0.5)
+        except RelightError as error:
+            _log.error("job %s may wait for spares: %s", self.job_id, error)
 
     def _exclude_from_restart(self, job_id: str, choice: _Choice) -> None:
         try:

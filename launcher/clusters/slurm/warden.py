@@ -44,6 +44,7 @@ from .cluster import SlurmCluster
 from .orphan import Claim, Pulse, mark_path
 from .parse import JobFacts, JobState
 from .restart import Rearrangement
+from .size import next_size
 
 _WARDENS: Final = 4
 _MOST: Final = 16
@@ -198,6 +199,7 @@ class Warden:
             run_id=self.config.run_id,
             script=RunFolder(self.config.run_dir).script,
             nodes_needed=self.config.nodes_needed,
+            size=next_size(self.config),
             held=RunFolder(self.config.run_dir).held.exists(),
         )
         try:
