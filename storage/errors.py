@@ -23,6 +23,17 @@ class StateRefused(UsageError):
         self.reason = reason
 
 
+class RestoreRefused(UsageError):
+    """Memory of the program cannot be written to; nothing is wrong with the checkpoint."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(
+            f"Cannot restore from {file}: an array of the program lies in memory that cannot be "
+            "written to, as a file does that is mapped to be read. Give it memory of its own, or "
+            "leave it out of the state (a buffer with persistent=False)."
+        )
+
+
 class UnfitType(UsageError):
     """Only types whose whole content is known can be registered."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from . import blocks
 from .chunks import Stored
-from .errors import CheckpointDamaged
+from .errors import CheckpointDamaged, RestoreRefused
 from .index import Index, Run
 from .input import Input
 from .keys import array_key
@@ -75,7 +76,7 @@ class Shard:
     ) -> None:
         """Reads runs into buffers of their sizes, but for blocks whose digests are in `done`.
 
-        Tells of the bytes of each block that it reads. Raises CheckpointDamaged.
+        Tells of the bytes of each block that it reads. Raises CheckpointDamaged, RestoreRefused.
         """
         placed = (one for run, buffer in wanted for one in self._placed(run, buffer))
         self._fill((one for one in placed if one[0].digest not in done), advance)
@@ -158,6 +159,8 @@ class Shard:
                     reason = f"its digest does not match{where}"
                     yield Damage(self.name(block.run), block.number, reason)
         except OSError as error:
+            if error.errno == errno.EFAULT:
+                raise RestoreRefused(str(self.path)) from error
             yield _unreadable(error)
 
     def _blocks(self, run: Run) -> Iterator[_Block]:

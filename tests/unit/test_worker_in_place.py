@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,12 +18,13 @@ from relight.resilience.worker.agreement import GatherAll
 from relight.resilience.worker.checkpoints import OwnCheckpoints
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.errors import RestoreMismatch
-from relight.resilience.worker.protected import PerRank
+from relight.resilience.worker.protected import PerRank, protect_object
 from relight.resilience.worker.state import ProgramState
 from relight.resilience.worker.world import World
 from relight.storage.checkpointer import save_shard
 from relight.storage.commit import claim_epoch, commit
-from relight.storage.errors import CheckpointDamaged, NoValidCheckpoint
+from relight.storage.condition import examine
+from relight.storage.errors import CheckpointDamaged, NoValidCheckpoint, RestoreRefused
 from relight.storage.input import Input
 from relight.storage.layout import Incarnation, manifest_path, shard_path, step_dir
 from relight.storage.manifest import Manifest
@@ -267,6 +269,22 @@ def test_memory_that_others_write_to_is_no_damage(
     program.state.load(restored(tmp_path, program))
     assert touched
     assert program.values() == expected
+
+
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_memory_that_cannot_be_written_to_speaks_against_the_program(tmp_path: Path) -> None:
+    expected = checkpoint(tmp_path / "saved", 1).weights
+    table = tmp_path / "table"
+    table.write_bytes(expected.numpy().tobytes())
+    with table.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    program = Program(Net(), 2)
+    program.state._objects["weights"] = protect_object(
+        "weights", torch.frombuffer(mapped, dtype=torch.float64).reshape(WIDTH, WIDTH)
+    )
+    with pytest.raises(RestoreRefused):
+        restored(tmp_path / "saved", program)
+    assert examine(tmp_path / "saved", 1).condition == "valid"
 
 
 def spoil(directory: Path, program: Program, step: int) -> None:
