@@ -168,15 +168,15 @@ def hold(run: StoredRun, limit_s: float = HOLD_LIMIT_S) -> Held:
         if not jobs:
             raise _nothing_to_hold(run)
         waiting = [job.job_id for job in jobs if job.state is JobState.PENDING]
-        free = [j.job_id for j in jobs if j.job_id in waiting and j.reason != HELD_BY_USER]
-        if free:
-            client.hold(free)
         running = len(jobs) > len(waiting)
         if running and run.plan.config.restart.mode == "never":
             raise UsageError(
                 "restart.mode is never: a run that gives its nodes back has ended, and waits for "
                 "nobody; `relight checkpoint` saves it, `relight cancel` ends it"
             )
+        free = [j.job_id for j in jobs if j.job_id in waiting and j.reason != HELD_BY_USER]
+        if free:
+            client.hold(free)
         if running and not run.folder.held.exists():  # a supervisor that begins takes it away
             run.folder.held.touch(mode=0o600)
         if (waiting and not running) or time.monotonic() > deadline:

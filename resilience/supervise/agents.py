@@ -113,7 +113,7 @@ class Agents:
         self._gpu_memory.clear()
         self.tell({"type": "gpus", "limit_s": GPU_LIMIT_S, "gpus": self._config.gpus_per_node})
         limit_s = GPU_LIMIT_S + _ANSWER_S
-        await self._until(lambda: len(self._gpu_memory) >= len(self.lines), limit_s)
+        await self._until(lambda: self._gpu_memory.keys() >= self.lines.keys(), limit_s)
         held: dict[str, dict[str, None]] = {}  # agents of a node see the same, or their own
         for task, line in sorted(self.lines.items()):
             if said := self._gpu_memory.get(task):

@@ -47,7 +47,7 @@ def make(config: RunConfig, run_id: str, cluster: Literal["slurm", "local"]) -> 
     root = Path(os.environ["RELIGHT_HOME"]) / "runs" / run_id
     own = replace(config, run_id=run_id, run_dir=root)
     with new_run_folder(LaunchPlan(cluster=cluster, config=own, script=""), "") as folder:
-        note_jobs(folder, ["42"] if cluster == "slurm" else [])
+        note_jobs(folder, ["42", "43"] if cluster == "slurm" else [])
         return folder
 
 
@@ -110,9 +110,12 @@ def test_a_run_that_ends_before_it_is_held_is_not_said_to_be(run_config: RunConf
     thread.join()
 
 
-def test_a_run_that_would_end_is_not_held(run_config: RunConfig) -> None:
+def test_a_run_that_would_end_is_not_held(run_config: RunConfig, fake: Path) -> None:
+    queue = "42|RUNNING|None|N/A|/there/job.sh\n43|PENDING|Priority|N/A|/there/job.sh\n"
+    (fake / "squeue.out").write_text(queue)
     never = replace(run_config.restart, mode="never")
     folder = make(replace(run_config, restart=never), "old", "slurm")
     with pytest.raises(UsageError, match=r"restart\.mode is never"):
         hold(find_run("old"))
     assert not folder.held.exists()
+    assert "\thold\t" not in (fake / "calls").read_text()
