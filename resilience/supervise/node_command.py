@@ -12,10 +12,8 @@ from typing import Final
 from ..config import RunConfig
 from ..messages import Message
 from ..place import RankPlace
-from ..worker.environment import SOCKETS
+from ..worker.environment import OF_A_RANK, SOCKETS
 
-# What one rank is, only who starts it can say.
-OF_A_RANK: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 # Ranks are to be told of a stop, and to save, by their agents: torchrun would end them instead.
 _UNHEEDED: Final = "SIGQUIT"
 # How one rank has ended is read from /proc until torchrun looks, which has no need to hurry.
@@ -25,20 +23,25 @@ _LOOK_S: Final = "1"
 def environment_of_command(
     config: RunConfig, of_rank: Mapping[str, str], nodes: int
 ) -> dict[str, str]:
-    """What the command of a node finds, from what a rank of that node would."""
+    """What the command of a node finds, from what a rank of that node would.
+
+    Some of it is there to hide what whoever submitted the run has been told of another world.
+    """
     shared = {name: value for name, value in of_rank.items() if name not in OF_A_RANK}
-    told = {
+    world = {
         "PET_NNODES": str(nodes),
         "PET_NODE_RANK": of_rank["NODE_RANK"],
         "PET_NPROC_PER_NODE": str(config.tasks_per_node),
         "PET_MASTER_ADDR": of_rank["MASTER_ADDR"],
         "PET_MASTER_PORT": of_rank["MASTER_PORT"],
         "PET_RDZV_BACKEND": "static",
+        "PET_RDZV_ENDPOINT": "",
+        "PET_RDZV_CONF": "",
+        "PET_STANDALONE": "0",
         "PET_MAX_RESTARTS": "0",
         "PET_SIGNALS_TO_HANDLE": _UNHEEDED,
-        "PET_MONITOR_INTERVAL": _LOOK_S,
     }
-    return {**told, **shared}
+    return {"PET_MONITOR_INTERVAL": _LOOK_S, **shared, **world}
 
 
 def of_node(

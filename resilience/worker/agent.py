@@ -34,7 +34,7 @@ from .gpu_memory import GpuMemory, has_gpus
 from .hello import first_words
 from .joined import JoinedProgram
 from .lines import Lines
-from .node_command import NodeCommand
+from .node_command import NodeCommand, without_a_rank
 from .partner import Partner
 from .program import Program, Start, before_python
 from .script_environment import script_environment
@@ -188,9 +188,9 @@ class Agent:
             base = script_environment(order["without_env"])
             self._reported = _SCRIPT_SIGNALS
         else:
-            base = dict(os.environ)
-            if "command_of_node" not in order:
-                base["RELIGHT_AGENT_SOCKET"] = self._address
+            base = {**os.environ, "RELIGHT_AGENT_SOCKET": self._address}
+            if "command_of_node" in order:
+                base = without_a_rank(base)
             base |= recorder_variables({**base, **env}, Path(text(order, "log")).parent)
         self._program = self._begin(
             order.get("command_of_node"),

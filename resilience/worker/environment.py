@@ -13,6 +13,8 @@ from .world import World
 
 _STAGING_BYTES: Final = 8 * 1024**3
 SOCKETS: Final = "RELIGHT_AGENT_SOCKETS"  # "RANK=ADDRESS,...", of the ranks of a node
+# What one rank is, only who starts it can say.
+OF_A_RANK: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _NUMBERS: Final = {
     "RELIGHT_WORLD_SIZE": "how many ranks the launcher has started",
     "RELIGHT_CHECKPOINT_KEEP": "how many of the newest checkpoints stay, 1 or more",

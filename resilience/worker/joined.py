@@ -28,6 +28,9 @@ _GONE_LIMIT_S: Final = 5.0
 # torchrun ends ranks when another has failed; those that have joined only note its SIGTERM.
 _TEAR_DOWN_S: Final = 2.0
 _TORN_DOWN: Final = (-signal.SIGTERM, -signal.SIGKILL)
+# A shell around a rank takes its status at once, and ends with it, if it has nothing else to do.
+_SHELL_S: Final = 1.0
+_BY_SIGNAL: Final = 128
 
 
 class JoinedProgram:
@@ -52,8 +55,11 @@ class JoinedProgram:
         self._command = command
         self._command_ended: End | None = None  # as the agent that has started it says
         self._process: _Process | None = None
+        self._outermost: _Process | None = None  # the rank, or what was started to be the rank
         self._status: int | None = None  # as wait(2) would give it
+        self._shell_until: float | None = None
         self._said: int | None = None  # the code with which the rank means to end
+        self._failed = False  # by an exception, as it says itself
         self._local_rank = local_rank
         self._local_size = local_size
         self._told_to_stop = False
@@ -78,6 +84,9 @@ class JoinedProgram:
         match word["type"]:
             case "joined" if self._process is None:
                 self._process = _Process.of(pid)
+                self._outermost = self._process.leader()
+            case "failed":
+                self._failed = True
             case "stopped":
                 self._said = int(str(word["code"]))
                 return False
@@ -93,15 +102,18 @@ class JoinedProgram:
         return True
 
     def told(self, word: Message) -> None:
-        """Take note of what the rank is told."""
-        self._told_to_stop = self._told_to_stop or word["type"] == "stop_at"
+        """Take note of what the rank is told; what must stop is to be let do so."""
+        if word["type"] == "stop_at":
+            self._told_to_stop, self._torn_down_at = True, None
 
     def parted(self, pid: int) -> None:
         """A connection has ended, which may be the process: look before its parent takes it."""
         if self._process is None or self._process.pid != pid:
             return
         give_up_at = time.monotonic() + _PARTING_S
-        while not self._is_over() and time.monotonic() < give_up_at:
+        while time.monotonic() < give_up_at:
+            if self._is_over() and not self._waits_for_a_shell():
+                return
             time.sleep(_GLANCE_S)
 
     def poll(self) -> End | None:
@@ -114,7 +126,7 @@ class JoinedProgram:
             if self._killed:
                 return self._end(-signal.SIGKILL)
             return command_ended
-        if not self._is_over():
+        if not self._is_over() or self._waits_for_a_shell():
             return None
         code = self._code()
         if not self._ended_by_us:
@@ -172,10 +184,10 @@ class JoinedProgram:
 
         What Slurm sends comes to the agent too; and ranks that have saved end one by one.
         """
-        if self._process is None or self._told_to_stop:
+        if self._outermost is None or self._told_to_stop:
             return False
         with contextlib.suppress(OSError):  # its parent is gone
-            return self._process.siblings() < self._local_size
+            return self._outermost.siblings() < self._local_size
         return False
 
     def _how_the_command_ended(self) -> End | None:
@@ -191,9 +203,26 @@ class JoinedProgram:
         """Of the rank, negative for a signal; what it has said last where nobody saw its end."""
         if self._given_up:
             return EXIT_FAILED
-        if self._status is None:
-            return self._said if self._said is not None else -signal.SIGKILL
-        return os.waitstatus_to_exitcode(self._status)
+        if self._status is not None:
+            return os.waitstatus_to_exitcode(self._status)
+        if self._said is not None:
+            return self._said
+        if self._failed:
+            return EXIT_FAILED
+        status = self._outermost.look()[1] if self._outermost is not None else None
+        if status is None:
+            return -signal.SIGKILL
+        code = os.waitstatus_to_exitcode(status)
+        return _BY_SIGNAL - code if code > _BY_SIGNAL else code
+
+    def _waits_for_a_shell(self) -> bool:
+        """Whether nobody has seen how the rank ended but a shell, which may yet say it."""
+        known = self._status is not None or self._said is not None or self._failed
+        if known or self._ended_by_us or self._outermost is None or self._outermost.look()[0]:
+            return False
+        now = time.monotonic()
+        self._shell_until = self._shell_until or now + _SHELL_S
+        return now < self._shell_until
 
     def _end(self, code: int) -> End:
         if code == 0 and self._said is not None:
@@ -221,6 +250,12 @@ class _Process:
     def of(cls, pid: int) -> _Process:
         fields = _stat(pid)
         return cls(pid, fields[19] if fields else "")
+
+    def leader(self) -> _Process:
+        """Who leads its session; itself in ours. torchrun gives each rank a session."""
+        fields = _stat(self.pid)
+        session = int(fields[3]) if fields else self.pid
+        return self if session in (self.pid, os.getsid(0)) else _Process.of(session)
 
     def siblings(self) -> int:
         """How many children its parent has, with itself."""

@@ -8,10 +8,11 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..messages import Message, abstract, encode
+from .environment import OF_A_RANK
 from .program import TAIL_LINES, Program, last_lines
 
 _SAY_LIMIT_S: Final = 0.1
@@ -78,6 +79,12 @@ class NodeCommand(Program):
         self.poll()  # how it ended by itself
         self.end(signal.SIGKILL)
         self.wait()
+
+
+def without_a_rank(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment from which nobody takes the command, or a rank of it, for another rank."""
+    of_another = ("RELIGHT_AGENT_SOCKET", *OF_A_RANK)
+    return {name: value for name, value in environ.items() if name not in of_another}
 
 
 def _first_failed(lines: Sequence[str]) -> End:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 from stage.agent import Stage, gone, play
 from stage.local import Run
 
@@ -74,16 +75,22 @@ def test_ranks_below_torchrun_are_saved_when_all_are_told_to_end(tmp_path: Path)
     assert not family(run)
 
 
-SPARING = """
-import json, os, socket, subprocess, sys
-rank = '''
-import json, os, socket
+RANK = """
+import json, os, socket, sys
 line = socket.socket(socket.AF_UNIX)
-line.connect(chr(0) + os.environ["RELIGHT_AGENT_SOCKET"][1:])
-for word in ({"type": "joined", "rank": 0, "pid": 0}, {"type": "stopped", "code": 75}):
-    line.sendall(json.dumps(word).encode() + b"\\\\n")
-'''
-subprocess.run([sys.executable, "-c", rank], start_new_session=True)
+line.connect(chr(0) + os.environ["RELIGHT_AGENT_SOCKETS"][1:])
+for word in ({"type": "joined", "rank": 0, "pid": 0}, *json.loads(os.environ["WORDS"])):
+    line.sendall(json.dumps(word).encode() + b"\\n")
+"""
+# Starts a rank by itself or by a shell, ``by`` which, beside another, and looks now and then.
+STARTER = """
+import os, subprocess, sys, time
+rank = [sys.executable, "-c", os.environ["CODE"]]
+shell = ["bash", "-c", '"$0" "$@"; exit $?', *rank]
+rank_0 = subprocess.Popen({by}, start_new_session=True)
+rank_1 = subprocess.Popen(["sleep", "100"])
+while rank_0.poll() is None:
+    time.sleep({look_s})
 """
 FAILED = """
 print("KeyError: 'x'")
@@ -94,6 +101,10 @@ raise SystemExit(1)
 """
 
 
+OF_ANOTHER_RANK = """
+import os, sys
+sys.exit(len({"RANK", "WORLD_SIZE", "RELIGHT_AGENT_SOCKET"} & os.environ.keys()))
+"""
 NEVER_JOINS = """
 import signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
@@ -102,15 +113,22 @@ signal.pause()
 """
 
 
-def ends_of(code: str, folder: Path) -> tuple[object, ...]:
-    """What the agent of a node's first rank says of it."""
+def ends_of(
+    code: str, folder: Path, rank: str = RANK, words: object = (), hears: str = ""
+) -> tuple[object, ...]:
+    """What the agent of a node's first rank says of it; ``hears`` is a word that it passes on."""
     said: list[object] = []
 
     async def scene(made: Stage) -> None:
         agent = await made.agent()
         address = str((await made.hear("hello"))["address"])
-        env = {"PATH": os.environ["PATH"], "RELIGHT_AGENT_SOCKET": address}
-        made.start(code, env=env, command_of_node={"local_rank": 0, "others": []})
+        env = {"PATH": os.environ["PATH"], "RELIGHT_AGENT_SOCKETS": address}
+        env |= {"CODE": rank, "WORDS": json.dumps(words)}
+        others = ["@nobody"] if hears else []
+        made.start(code, env=env, command_of_node={"local_rank": 0, "others": others})
+        if hears:
+            await made.until(lambda: hears in str(made.said))
+            made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
         if "ready" in code:
             await made.printed("ready")
             made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
@@ -134,7 +152,40 @@ def test_what_torchrun_says_of_the_first_failure_is_told_by_the_agent_of_that_ra
 
 
 def test_a_rank_that_spares_its_siblings_has_stopped_with_75(tmp_path: Path) -> None:
-    assert ends_of(SPARING, tmp_path)[:3] == (75, None, False)
+    starter = STARTER.format(by="rank", look_s=0.01)
+    words = [{"type": "stopped", "code": 75}]
+    assert ends_of(starter, tmp_path, words=words)[:3] == (75, None, False)
+
+
+def test_how_a_rank_behind_a_shell_ends_is_told_by_the_shell(tmp_path: Path) -> None:
+    """A shell takes the status of its child at once, before an agent sees it."""
+    starter = STARTER.format(by="shell", look_s=1)
+    assert ends_of(starter, tmp_path, rank=RANK + "sys.exit(3)")[:3] == (3, None, False)
+    dies = RANK + "os.kill(os.getpid(), 11)"
+    assert ends_of(starter, tmp_path, rank=dies)[:3] == (None, "SIGSEGV", False)
+
+
+def test_an_exception_of_a_rank_is_no_kill_where_nobody_saw_its_end(tmp_path: Path) -> None:
+    fails = RANK + "print('KeyError: x', flush=True); os._exit(1)"
+    starter = STARTER.format(by="shell", look_s=0.0001)
+    code, *_, tail = ends_of(starter, tmp_path, rank=fails, words=[{"type": "failed"}])
+    assert (code, tail) == (1, ["KeyError: x"])
+
+
+def test_a_signal_to_a_rank_behind_a_shell_is_told(tmp_path: Path) -> None:
+    starter = STARTER.format(by="shell", look_s=0.1)
+    words = [{"type": "signalled", "signal": "SIGTERM"}]
+    stays = RANK + "line.recv(1)"
+    assert ends_of(starter, tmp_path, rank=stays, words=words, hears="SIGTERM")[2] is True
+
+
+def test_a_command_finds_nothing_of_another_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What whoever submitted the run was in another world."""
+    for name in ("RANK", "WORLD_SIZE", "RELIGHT_AGENT_SOCKET"):
+        monkeypatch.setenv(name, "1")
+    assert ends_of(OF_ANOTHER_RANK, tmp_path)[0] == 0
 
 
 def test_ranks_that_never_join_are_told_to_end_by_their_command(tmp_path: Path) -> None:

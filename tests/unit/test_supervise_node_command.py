@@ -20,7 +20,7 @@ def test_the_second_node_of_two() -> None:
         working_dir=Path("/work"),
         nodes=2,
         tasks_per_node=2,
-        env={"PET_MONITOR_INTERVAL": "0.5"},
+        env={"PET_MONITOR_INTERVAL": "0.5", "PET_NNODES": "7"},
         checkpoint=CheckpointConfig(directory=Path("/ck")),
     )
     meeting = Rendezvous(
@@ -56,6 +56,9 @@ def test_the_second_node_of_two() -> None:
         "PET_MASTER_ADDR": "n1",
         "PET_MASTER_PORT": "4711",
         "PET_RDZV_BACKEND": "static",
+        "PET_RDZV_ENDPOINT": "",
+        "PET_RDZV_CONF": "",
+        "PET_STANDALONE": "0",
         "PET_MAX_RESTARTS": "0",
         "PET_SIGNALS_TO_HANDLE": "SIGQUIT",
         "PET_MONITOR_INTERVAL": "0.5",
