@@ -31,11 +31,15 @@ def restore_rng(state: Mapping[str, object]) -> None:
 
     Raises:
         RestoreMismatch: the state was captured by another version of a library.
+        and RuntimeError by CUDA, of a GPU that fails.
     """
+    name = ""
     try:
         for name, value in state.items():
             _RESTORE[name](value)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        if name == "cuda" and isinstance(error, RuntimeError) and "RNG state" not in str(error):
+            raise
         raise RestoreMismatch(
             f"the random state of the checkpoint does not fit ({error}); restore it with the "
             "library versions that saved it, or use relight.join(rng=False)"

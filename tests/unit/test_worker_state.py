@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from relight.resilience.worker.errors import ProtectRefused, RestoreMismatch
+from relight.resilience.worker.rng import restore_rng
 from relight.resilience.worker.state import ProgramState
 
 
@@ -187,3 +188,23 @@ def test_a_gpu_that_fails_while_it_loads_is_no_mismatch() -> None:
 def test_other_names_do_not_fit() -> None:
     with pytest.raises(RestoreMismatch, match="field"):
         load_into(saved(field=[]), plate=[])
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("CUDA error: an illegal memory access was encountered", RuntimeError),
+        ("RNG state is wrong size", RestoreMismatch),
+    ],
+)
+def test_a_gpu_that_fails_is_no_checkpoint_that_does_not_fit(
+    fault: str, told: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(state: torch.Tensor, device: int) -> None:
+        raise RuntimeError(fault)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", fail)
+    with pytest.raises(told, match=fault) as raised:
+        restore_rng({"cuda": [torch.zeros(16, dtype=torch.uint8)]})
+    assert raised.type is told
