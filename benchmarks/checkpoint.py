@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--contender", action="append", default=[])
     parser.add_argument("--document", type=Path, help="with the lines <!-- measured --> twice")
     options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Rounds] = {}
     text: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,8 @@ def read_asked(path: Path, sets: Sequence[str]) -> Asked:
     folder = facts.working_dir / from_home(spec.working_dir or "")
     if not folder.is_dir():
         raise UsageError(f"{path}: working_dir: {folder} is no directory, and ranks start there")
+    if not os.access(folder, os.X_OK):
+        raise UsageError(f"{path}: working_dir: you may not enter {folder}, and ranks start there")
     if spec.checkpoint.archive is not None:
         from relight.storage.objects import require_readable
 

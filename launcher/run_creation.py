@@ -62,7 +62,7 @@ def new_run_folder(
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir(mode=0o700)
     except FileExistsError as error:
-        raise UsageError(f"{root} exists: give another run_dir, or remove it first") from error
+        raise _taken(root) from error
     except OSError as error:
         raise _no_folder(root, error) from error
     try:
@@ -90,6 +90,21 @@ def new_run_folder(
 def _secret_files(config: RunConfig) -> list[str]:
     hook = None if config.notify is None else config.notify.webhook_file
     return [*config.secret_files.values(), *([] if hook is None else [hook])]
+
+
+def refuse_taken(folder: RunFolder) -> None:
+    """For what makes no folder, and is to tell what would come of it.
+
+    Raises:
+        UsageError: the place of a new run is taken.
+    """
+    if os.path.lexists(folder.root):
+        raise _taken(folder.root)
+
+
+def _taken(root: Path) -> UsageError:
+    what = "holds another run" if RunFolder(root).plan.exists() else "exists"
+    return UsageError(f"run_dir: {root} {what}, and a new run makes its folder: give another one")
 
 
 def _no_folder(root: Path, error: OSError) -> UsageError:

@@ -11,7 +11,7 @@ from .launch_plan import Submitter
 from .layers import Layer, Place, merged
 from .plan import run_config
 from .sbatch_script import Line
-from .spec_faults import Fault, SpecError
+from .spec_faults import Fault
 from .spec_file import build_spec
 from .unread_secrets import unread_secrets
 from .unread_xid_table import unread_xid_table
@@ -65,11 +65,10 @@ def config_of_lines(
                 places |= {path[: depth + 1]: place for depth in range(len(path))}
         except (YamlFault, ValueError) as fault:
             faults.append(Fault(Place(source, line.number), str(fault)))
-    if faults:
-        raise SpecError(faults)
     layer = merged([*map(_of_scripts, defaults), Layer(value, places)])
     layer = substitute(layer, env, submitter.run_id)
-    spec = build_spec(layer.value, layer.places, [*unread_secrets(layer), *unread_xid_table(layer)])
+    faults += [*unread_secrets(layer), *unread_xid_table(layer)]
+    spec = build_spec(layer.value, layer.places, faults)
     return run_config(spec, submitter)
 
 

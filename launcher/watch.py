@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
+def nothing_done_since(folder: RunFolder) -> int | None:
+    """The step that the last ranks of a run began with, where they did none."""
+    starts = [one for one in read_journals(folder.journals) if one.name == "RanksStarted"]
+    restored = starts[-1].data.get("restored_step") if starts else None
+    reached = (read_progress(folder) or {}).get("step")
+    return restored if isinstance(restored, int) and reached == restored else None
+
+
 _LAST: Final = 5  # lines of a batch script
 
 

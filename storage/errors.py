@@ -79,10 +79,8 @@ class CheckpointDamaged(RelightError):
 
     def __init__(self, file: str, array: str, block: int | None, reason: str) -> None:
         place = f"{array}, block {block}" if block is not None else array
-        super().__init__(
-            f"{file} is damaged at {place}: {reason}. "
-            "Set this checkpoint aside and restore the one before it."
-        )
+        self.what = f"{file} is damaged at {place}: {reason}"
+        super().__init__(f"{self.what}. Set this checkpoint aside and restore the one before it.")
         self.file = file
         self.array = array
         self.block = block
@@ -121,7 +119,7 @@ class NoValidCheckpoint(RelightError):
     """Checkpoints were committed here and none can be trusted: starting afresh would lose them."""
 
     def __init__(self, directory: str, reasons: tuple[str, ...]) -> None:
-        listed = "; ".join(reasons[:5])
+        listed = "; ".join(reason.rstrip(".") for reason in reasons[:5])
         super().__init__(
             f"{directory} holds committed checkpoints, but none is valid: {listed}. "
             "Repair one, or name another directory to start from scratch."
@@ -224,5 +222,6 @@ class ArchiveSilent(RelightError):
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
             f"There may be checkpoints in the archive {url}, and it cannot be asked: {reason}. "
+            "Its credentials are looked for as its library does, and in `env` and `secrets`. "
             "Nothing is started from scratch meanwhile; without `checkpoint.archive` it would be."
         )

@@ -63,7 +63,7 @@ def verify(
     findings = [
         finding
         for one in committed
-        for finding in _findings(directory, one, restore=restore, advance=advance)
+        for finding in dict.fromkeys(_findings(directory, one, restore=restore, advance=advance))
     ]
     return Report(tuple(one.step for one in committed), tuple(findings))
 

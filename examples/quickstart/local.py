@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from .local_run import LocalRun
@@ -16,6 +17,9 @@ def tell(say: Say, folder: Path, steps: int) -> None:
     every = max(1, steps // 6)
     say(f"an undisturbed run first: 2 pretend nodes with 2 ranks each, {steps} steps")
     with LocalRun(folder, "undisturbed", steps=steps, every=every, step_s=0.0) as run:
+        for step in range(2 * every, steps, 2 * every):
+            run.wait_for(f"checkpoint of step {step}", partial(_has_saved, run, step))
+            say(f"its checkpoint of step {run.saved()} is there")
         run.finish()
         undisturbed = run.digest()
     say(f"done; now the same again, with a checkpoint every {every} steps, and with faults")
@@ -30,6 +34,10 @@ def tell(say: Say, folder: Path, steps: int) -> None:
         history = run.relight("history")
     compare(say, undisturbed, disturbed)
     print(f"\n{history}", end="", flush=True)
+
+
+def _has_saved(run: LocalRun, step: int) -> bool:
+    return run.saved() >= step
 
 
 def _kill_a_rank(say: Say, run: LocalRun) -> None:

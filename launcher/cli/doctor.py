@@ -87,13 +87,13 @@ def _save(save: str | None, state: str | None, directory: Path | None) -> Save |
             )
         seconds = _amount("--save", parse_duration, save)
         return Save(seconds, f"a save of your state takes {seconds:.0f} s")
-    if (state is None) != (directory is None):
+    size_bytes = None if state is None else _amount("--state", parse_bytes, state)
+    if (size_bytes is None) != (directory is None):
         raise UsageError("--state and --checkpoint-dir need each other")
-    if state is None or directory is None:
+    if size_bytes is None or directory is None:
         return None
     from relight.storage.rate import write_rate
 
-    size_bytes = _amount("--state", parse_bytes, state)
     try:
         rate = write_rate(directory)
     except OSError as error:

@@ -49,7 +49,7 @@ def list_nodes(as_json: bool) -> None:
     if found:
         _print_table(found)
     else:
-        click.echo(f"relight: nothing counts against any node, by the ledger {root}", err=True)
+        click.echo(f"nothing counts against any node, by the ledger {root}", err=True)
     if damaged := files.count(None):
         click.echo(
             f"relight: {counted(damaged, 'file')} in {root} cannot be read as records",

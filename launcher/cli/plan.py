@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from ..asked import read_asked
+from ..programs_here import command_warnings
+from ..run_creation import refuse_taken
 from .planning import planned
 from .spec_arguments import with_spec
 
@@ -18,6 +20,9 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     """Print the script that SPEC would be sent as. Sends and writes nothing."""
     asked = read_asked(path, sets)
     launch = planned(asked, sends=False).launch
+    refuse_taken(launch.folder)
+    for warning in command_warnings(asked.spec, launch.config, asked.submitter.working_dir):
+        click.echo(f"relight: warning: {warning}", err=True)
     if as_json:
         import json
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from dataclasses import replace
@@ -21,12 +20,13 @@ from relight.resilience.supervise.standing import read_verdict
 from ..clusters.local_front import Front, allocation_of, is_alive
 from ..clusters.slurm.held import HeldAllocation, held_allocation
 from ..home import from_home
+from ..programs_here import check_command, check_container
 from ..rank_logs import rank_logs
 from ..run_creation import new_run_folder
 from ..runs import StoredRun, find_run
 from ..shared_directory import directory_warnings
 from ..stored_plan import read_plan
-from ..watch import flushed, json_line, timed_sentence, untold_end, watcher
+from ..watch import flushed, json_line, nothing_done_since, timed_sentence, untold_end, watcher
 from .spec_arguments import with_sets
 
 if TYPE_CHECKING:
@@ -135,42 +135,6 @@ def _check_cpus(config: RunConfig, held: HeldAllocation) -> None:
             )
 
 
-def check_command(config: RunConfig, folder: Path) -> None:
-    """Whether the program is on this machine, where nothing is to bring it; ranks start in
-    ``folder``, or in a copy of it.
-
-    Raises:
-        UsageError: it is not.
-    """
-    program = config.command[0]
-    path = folder / program
-    if "/" in program and path.is_file() and not os.access(path, os.X_OK):
-        raise UsageError(
-            f"command: {path} is not executable: `chmod +x` it, or begin the command with what "
-            "runs it, such as python"
-        )
-    found = shutil.which(program, path=config.env.get("PATH", os.environ.get("PATH")))
-    if not path.is_file() if "/" in program else found is None:
-        raise UsageError(
-            f"command: {program!r} is no program here: no executable file has this name"
-        )
-
-
-def check_container(config: RunConfig) -> None:
-    """Likewise for the image, and for apptainer itself.
-
-    Raises:
-        UsageError: one of them is not here.
-    """
-    if config.container is None or config.container.runtime != "apptainer":
-        return
-    image = config.container.image
-    if "://" not in image and not Path(image).exists():
-        raise UsageError(f"container.image: {image} is not there")
-    if shutil.which("apptainer", path=config.env.get("PATH", os.environ.get("PATH"))) is None:
-        raise UsageError("container: apptainer is not on this machine's PATH; setup may load it")
-
-
 def new_local_run(
     spec: Path, sets: tuple[str, ...], held: HeldAllocation | None = None, *, apart: bool = False
 ) -> StoredRun:
@@ -229,7 +193,11 @@ def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:
         )
     verdict = read_verdict(run.folder)
     if verdict is not None and verdict.state == "COMPLETED":
-        raise UsageError(f"{run.run_id} is complete")
+        raise UsageError(
+            f"{run.run_id} is complete, and nothing is left of it to do; a new run that is given "
+            f"checkpoint.directory {run.plan.config.checkpoint.directory} goes on from its last "
+            "checkpoint, where its program has more to do"
+        )
     if held is None and (job_id := allocation_of(run.folder)) is not None:
         raise UsageError(
             f"{run.run_id} ran on the nodes of job {job_id}, and this shell is in no allocation: "
@@ -252,6 +220,12 @@ def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
     verdict = read_verdict(run.folder)
     if verdict is None:
         return f"the supervisor ended with {code} and left no verdict; {go_on}"
+    if code == EXIT_DONE and (step := nothing_done_since(run.folder)) is not None:
+        return (
+            f"{verdict.state}, and no step was done: the checkpoint of step {step} in "
+            f"{run.plan.config.checkpoint.directory} was the end of the job already; another "
+            "checkpoint.directory begins it anew"
+        )
     again = "" if code == EXIT_DONE else f"; when that is mended, {go_on}"
     has_output = rank_logs(run.folder) or verdict.cause == "setup"
     verb, what = ("logs", "has the output") if has_output else ("history", "says why")

@@ -64,7 +64,8 @@ def command(words: tuple[str, ...]) -> None:
     try:
         code = _sbatch(words)
     except RelightError as error:
-        click.echo(f"relight sbatch: error: {error}", err=True)
+        for line in str(error).splitlines():
+            click.echo(f"relight sbatch: error: {line}", err=True)
         code = 1  # where sbatch refuses something, whatever it is
     click.get_current_context().exit(code)
 

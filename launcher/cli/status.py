@@ -138,7 +138,7 @@ def _text(one: Status) -> str:
         "now": None if one.transfer is None else sentence(one.transfer),
         "time left": _duration(one.time_left_s),
         "last checkpoint": one.last_checkpoint,
-        "nodes": ", ".join(one.nodes) or None,
+        "nodes" if one.state == "RUNNING" else "ran on": ", ".join(one.nodes) or None,
         "excluded": ", ".join(one.excluded) or None,
         "health": "\n                ".join(one.health) or None,
         "folder": one.run_dir,

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ..asked import read_asked
+from ..programs_here import command_warnings
 from ..run_creation import new_run_folder, note_jobs, write_sweep
 from .planning import planned
 from .spec_arguments import with_spec
@@ -54,5 +55,6 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     # Last, for they take their time, and nobody shall send a job twice.
     waits = what.waiting is not None or waits_for_jobs(asked.spec.sbatch)
     shared = [] if waits else directory_warnings(launch.config)
+    shared += command_warnings(asked.spec, launch.config, asked.submitter.working_dir)
     for warning in (*shared, *warnings(asked.spec.resources, launch.config)):
         click.echo(f"relight: warning: {warning}", err=True)

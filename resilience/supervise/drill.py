@@ -65,8 +65,12 @@ class Drill:
             _log.warning("the drill of checkpoint %d ended with %d", step, process.returncode)
             return
         damage = json.loads(answer)
-        if damage is not None:  # it may have been pruned meanwhile
+        if damage is not None:
             seconds = time.monotonic() - begun
             result = f"is damaged: {damage}" if damage else "is whole"
             self.saw = (f"drill: checkpoint {step} was read again and {result}",)
             self._emit(CheckpointDrilled(step=step, damage=damage, seconds=seconds))
+        else:
+            self.saw = (
+                f"drill: checkpoint {step} was deleted, by checkpoint.keep, before it was read",
+            )

@@ -293,8 +293,10 @@ class Supervisor:
         await self._orders.answered()
         await self._saves.archiving.end(order.outcome)
         await self._handle(self._waiting())  # nothing follows but that a successor is taken back
-        reached = min(self._saves.steps.values(), default=None)
-        told = await notify(self._config, order, reached, self._left_s())
+        # Ranks that have ended tell of no step any more, and what they saved is as sure.
+        reached = max(self._state.committed_step, min(self._saves.steps.values(), default=-1))
+        step = reached if reached >= 0 else None
+        told = await notify(self._config, order, step, self._left_s())
         seen = await self._watch.after(order, self._state)
         await self._handle([*told, *seen])
         if order.outcome is not Outcome.INTERRUPTED:  # Slurm may start that job again, as a whole

@@ -291,8 +291,9 @@ class OwnCheckpoints:
                 self._directory, manifest, self._world, needs, neighbours=neighbours, shown=shown
             )
         except (CheckpointDamaged, FileNotFoundError) as error:
-            _tell(self._world, str(error))
-            return None, str(error)
+            what = error.what if isinstance(error, CheckpointDamaged) else str(error)
+            _tell(self._world, f"{what}: the checkpoint is set aside, and the one before it taken")
+            return None, what
         return restored, ""
 
     def _commit(self, step: int) -> None:

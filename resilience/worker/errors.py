@@ -13,6 +13,10 @@ class ProtectRefused(UsageError):
     """An object cannot be protected: its kind, its name or the moment is wrong."""
 
 
+class LogRefused(UsageError):
+    """``log`` was given what is neither text nor a number."""
+
+
 class StepsRefused(UsageError):
     """``steps`` was called twice, or with a number that is none."""
 

@@ -32,6 +32,7 @@ from .environment import Environment, own_interval, read_environment, require_ow
 from .errors import ProtectRefused, StepsRefused
 from .line import Line
 from .listener import Listener
+from .logged import plain_values
 from .own_time import OwnTime
 from .signals import StopSignals
 from .standby import modules_worth_having
@@ -110,7 +111,7 @@ class Run:
         """ "cuda:<local rank>" when torch is loaded and sees GPUs, else "cpu"."""
         return find_device(self._world.local_rank)
 
-    def protect(self, **named: object) -> None:
+    def protect(self, *nameless: object, **named: object) -> None:
         """Names what is saved and restored; may be called several times before the first step.
 
         Objects with ``state_dict`` and ``load_state_dict``, arrays, tensors, random generators,
@@ -119,6 +120,10 @@ class Run:
         Raises:
             ProtectRefused: too late, a name twice, or an object that cannot be saved.
         """
+        if nameless:
+            raise ProtectRefused(
+                "give all a name to be saved under, as in run.protect(model=model)"
+            )
         if self._started:
             raise ProtectRefused(f"{', '.join(named)}: too late, protect before the first step")
         for name, thing in named.items():
@@ -138,7 +143,9 @@ class Run:
                 these ones are to share it.
         """
         if self._started:
-            raise StepsRefused("run.steps() can be used once in a process; join() again for more")
+            raise StepsRefused(
+                "run.steps() can be used once in a process: do all steps in one loop"
+            )
         if total < 0:
             raise StepsRefused(f"run.steps({total}): expected the total number of steps, 0 or more")
         self._started = True
@@ -162,11 +169,11 @@ class Run:
         """Reports values of the current step. A tensor is copied from its device: it may wait.
 
         Checkpoints hold the newest finite number of each name that rank 0 has logged.
+
+        Raises:
+            LogRefused: a value is neither text nor a number.
         """
-        plain = {
-            name: value if isinstance(value, str) else float(_detached(value))
-            for name, value in values.items()
-        }
+        plain = plain_values(values)
         self._metrics |= {
             name: value
             for name, value in plain.items()
@@ -365,12 +372,6 @@ class Run:
     def _send(self, message: Message) -> None:
         if self._line is not None:
             self._line.send(message)
-
-
-def _detached(value: SupportsFloat) -> SupportsFloat:
-    """torch warns when a tensor that has a gradient becomes a number."""
-    detach: Callable[[], SupportsFloat] | None = getattr(value, "detach", None)
-    return value if detach is None else detach()
 
 
 def _after_exceptions(act: Callable[[], None]) -> None:

@@ -25,6 +25,7 @@ from relight.storage.choose import candidates
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.layout import Incarnation, shard_path
 from relight.storage.notes import Notes
+from relight.storage.set_aside import set_aside
 
 ONE = Incarnation("1.0", 0)
 FIELD = np.random.default_rng(0).normal(size=(50, 300))
@@ -297,7 +298,8 @@ def test_verify_restore_loads_what_verify_reads(tmp_path: Path) -> None:
     flip(shard_path(tmp_path, 1, ONE, 1))
     answer = ckpt("verify", tmp_path, "--restore")
     assert answer.code == 1
-    assert answer.text.count("field, block 0") == 2
+    assert answer.text.count("field, block 0") == 1
+    assert "1 place damaged" in answer.text
 
 
 def test_prune_says_first_what_would_go(tmp_path: Path) -> None:
@@ -343,3 +345,9 @@ def test_ls_says_how_far_it_looked(tmp_path: Path) -> None:
     told = ckpt("ls", tmp_path).text
     assert re.search(r" 1  valid +\d+ kB  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\n", told), told
     assert f"`relight ckpt verify {tmp_path}` reads every byte" in told
+    set_aside(tmp_path, 1, "block 3 is damaged")
+    told = ckpt("ls", tmp_path).text
+    assert f"1  set aside: block 3 is damaged (it stays in {tmp_path}/set-aside/" in told
+    away = ckpt("ls", tmp_path, "--json").json()["set_aside"]
+    assert isinstance(away, list)
+    assert [(one["step"], one["reason"]) for one in away] == [(1, "block 3 is damaged")]

@@ -162,6 +162,12 @@ def test_run_names(job_name: str, name: str) -> None:
     assert run_name(job_name) == name
 
 
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(SpecError) as told:
+        rules("nonsense", "restart.failures: many", "resources: {nodes: 3}")
+    assert [line.split(":")[1] for line in str(told.value).splitlines()] == ["2", "3", "4"]
+
+
 def test_variables_in_own_lines() -> None:
     config = rules(
         "env: {OUT: '${SCRATCH}/${run.id}', RAW: '$${SCRATCH}'}", "resume: sh -c './on ${N}'"

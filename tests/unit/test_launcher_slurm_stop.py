@@ -145,3 +145,10 @@ def test_an_end_by_scancel_is_told_in_words() -> None:
     notice = judge(change(state=JobState.COMPLETING))
     assert notice.cause is StopCause.CANCELLED
     assert notice.evidence.startswith("scancel ended the job")
+
+
+def test_a_requeue_names_the_node_that_srun_has_lost() -> None:
+    requeued = change(restarts=START.restarts + 1)
+    log = "srun: error: Node failure on n2\nsrun: error: Node failure on n2\n"
+    assert judge(requeued, log=log).evidence.endswith(" after the failure of n2")
+    assert judge(requeued).evidence == "Slurm has requeued the job (Restarts was 1 and is 2)"

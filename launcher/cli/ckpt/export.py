@@ -21,6 +21,9 @@ from .place import chosen_checkpoint
 def command(checkpoint: str, file: Path, under: str, as_json: bool) -> None:
     """Write the arrays of CHECKPOINT to FILE: .safetensors, .npz or .pt.
 
+    An array that `model` protects has the key objects/model/0.weight; with --under, what of that is
+    below it: 0.weight.
+
     Plain values stay behind. A file that is there is not replaced.
     """
     from relight.storage.export import export, total_bytes

@@ -11,6 +11,7 @@ import click
 from relight.storage.choose import Candidate, candidates
 from relight.storage.prune import committed
 from relight.storage.retention import Keep, kept_by
+from relight.storage.set_aside import SetAside, records
 
 from ...units import amount
 from .place import checkpoint_directory, keep_rule
@@ -22,17 +23,25 @@ from .place import checkpoint_directory, keep_rule
 def command(place: str, as_json: bool) -> None:
     """List checkpoints, newest first; valid means complete, by manifest and sizes.
 
-    Of a run also by which rule of checkpoint.keep each one stays.
+    Of a run also by which rule of checkpoint.keep each one stays. What was set aside, as damaged or
+    spoilt, comes last.
     """
     directory = checkpoint_directory(place)
     found = candidates(directory)
     kept = _kept(found, keep_rule(place))
     if as_json:
         rows = [_row(one, kept.get(one.step, ())) for one in found]
-        click.echo(json.dumps({"directory": str(directory), "checkpoints": rows}))
+        aside = [
+            {"step": one.step, "reason": one.reason, "created": one.created, "path": str(one.path)}
+            for one in records(directory)
+        ]
+        told = {"directory": str(directory), "checkpoints": rows, "set_aside": aside}
+        click.echo(json.dumps(told))
         return
     for one in found:
         click.echo(_line(one, kept.get(one.step, ())))
+    for away in records(directory):
+        click.echo(_aside(away))
     if not found:
         click.echo(f"{directory} holds no checkpoints", err=True)
     elif any(one.condition == "valid" for one in found):
@@ -56,6 +65,10 @@ def _row(one: Candidate, kept: tuple[str, ...]) -> dict[str, object]:
         "created": None if saved is None else saved.created,
         "kept": kept,
     }
+
+
+def _aside(one: SetAside) -> str:
+    return f"{one.step:>12}  set aside: {one.reason} (it stays in {one.path.parent})"
 
 
 def _line(one: Candidate, kept: tuple[str, ...]) -> str:

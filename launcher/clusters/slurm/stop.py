@@ -25,6 +25,7 @@ from .parse import JobFacts, JobState
 _WARNING_SLACK_S: Final = 120.0  # Slurm's warning may come a minute early
 _SAME_END_S: Final = 5.0
 _DUE_TO: Final = re.compile(r"CANCELLED AT (\S+) DUE TO ([A-Z ]+?)(?: \*\*\*)?$", re.MULTILINE)
+_NODE_FAILURE: Final = re.compile(r"error: Node failure on ([\w.-]+)")
 _LOGGED: Final = {
     "TIME LIMIT": StopCause.TIME_LIMIT,
     "PREEMPTION": StopCause.PREEMPTED,
@@ -61,7 +62,8 @@ def judge_stop(
         return StopNotice(
             cause=cause if cause is StopCause.PREEMPTED else StopCause.REQUEUED,
             kill_at=now + start.kill_wait_s,
-            evidence=f"Restarts is {job.restarts}, this attempt's own is {start.restarts}",
+            evidence=f"Slurm has requeued the job (Restarts was {start.restarts} and is "
+            f"{job.restarts}){_lost_nodes(log)}",
         )
     if job.state is JobState.RUNNING:
         return _judge_running(start, job, signal_name, to_supervisor, now)
@@ -108,3 +110,9 @@ def _logged_cause(log: str) -> StopCause | None:
     """The last ``DUE TO`` of slurmstepd: the only witness on sites without accounting."""
     found = _DUE_TO.findall(log)
     return _LOGGED.get(found[-1][1].strip()) if found else None
+
+
+def _lost_nodes(log: str) -> str:
+    """srun is the only one to name the node that Slurm requeues a script's job for."""
+    nodes = dict.fromkeys(_NODE_FAILURE.findall(log))
+    return f" after the failure of {', '.join(nodes)}" if nodes else ""
