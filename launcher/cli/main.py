@@ -16,6 +16,7 @@ from relight import __version__
 from relight.errors import RelightError
 from relight.resilience.exit_codes import EXIT_FAILED
 
+from .told_to_end import ToldToEnd
 from .verbs import VerbGroup
 
 _VERBS: Final = {
@@ -78,7 +79,9 @@ class _Verbs(VerbGroup):
         something is damaged, or differs."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if isinstance(error, ToldToEnd):  # maybe by a terminal that is gone
+                ctx.exit(128 + error.number)
             click.echo(err=True)  # after the ^C
             ctx.exit(_INTERRUPTED)
 

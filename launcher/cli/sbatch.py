@@ -33,6 +33,7 @@ from ..sbatch_plan import (
     understood,
 )
 from ..sbatch_script import check_script, own_lines, wrapped
+from .told_to_end import ToldToEnd, interrupted_by_ends
 
 _QUESTIONS = ("help", "usage", "version")
 _USAGE = """Usage: relight sbatch [--relight-dry-run] [OPTIONS of sbatch] SCRIPT [ARGUMENT]...
@@ -110,7 +111,7 @@ def _of_relight() -> str:
 
 
 def _send(plan: SbatchPlan) -> int:
-    with new_run_folder(plan.launch, "") as folder:
+    with interrupted_by_ends(), new_run_folder(plan.launch, "") as folder:
         write_user_script(folder, plan.user_script)
         id_file, waits = submitted_job(folder), "wait" in (plan.options or {})
 
@@ -121,10 +122,11 @@ def _send(plan: SbatchPlan) -> int:
 
         try:
             ended = send(plan.words, folder.script, on_job)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             if not id_file.exists():
                 raise
-            return 128 + signal.SIGINT  # of sbatch --wait: the job goes on
+            # Of sbatch --wait: the job goes on.
+            return 128 + (error.number if isinstance(error, ToldToEnd) else signal.SIGINT)
         if ended.job_id is None:
             raise _NothingSent(ended.exit_code)
     if not waits:  # last, for it takes its time, and nobody shall send a job twice

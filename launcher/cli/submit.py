@@ -13,6 +13,7 @@ from ..programs_here import command_warnings
 from ..run_creation import new_run_folder, note_jobs, write_sweep
 from .planning import planned
 from .spec_arguments import with_spec
+from .told_to_end import interrupted_by_ends
 
 
 @click.command("submit")
@@ -27,7 +28,10 @@ def command(path: Path, sets: tuple[str, ...], as_json: bool) -> None:
     asked = read_asked(path, sets)
     what = planned(asked)
     launch = what.launch
-    with new_run_folder(launch, asked.text, asked.submitter.tree) as folder:
+    with (
+        interrupted_by_ends(),
+        new_run_folder(launch, asked.text, asked.submitter.tree) as folder,
+    ):
         if what.sweep is None:
             job_ids = [submit(launch)]
             note_jobs(folder, job_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from .standby import Standby, is_python
 
 _TAIL_BYTES: Final = 8192
 TAIL_LINES: Final = 20
+_FULL_BYTES: Final = 64 * 1024  # some keep a block or two that nobody gets
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1)
@@ -172,6 +174,14 @@ class Program:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)
         if code != 0 and oom_kills() > self._oom_kills:
             self._note_lack_of_memory(max_rss_bytes)
+        if (
+            code > 0
+            and not self._ended_by_us
+            and self.log is not None
+            and _is_full(self.log.parent)
+        ):
+            # What it had to say of its end is not there.
+            self._unwritten.append(f"relight: {os.strerror(errno.ENOSPC)} for {self.log}")
         return {
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
@@ -281,6 +291,15 @@ def last_lines(log: Path) -> list[str]:
             return file.read().decode(errors="replace").splitlines()
     except OSError as error:  # how the program ended is told all the same
         return [_away(error)]
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether not even a line can be written there."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _FULL_BYTES
 
 
 def _away(error: OSError) -> str:

@@ -190,8 +190,15 @@ def test_a_sweep_that_is_not_released_keeps_its_folder(wide: Path, tmp_path: Pat
     assert job_ids(find_run(folder.name).folder) == ["7", "8"]
 
 
-def interrupt_sbatch(fake: Path, words: list[str], tmp_path: Path, *, again: bool = False) -> str:
-    """Ctrl-C at ``relight`` while sbatch, which has sent the job, has not answered yet, and while
+def interrupt_sbatch(
+    fake: Path,
+    words: list[str],
+    tmp_path: Path,
+    *,
+    by: signal.Signals = signal.SIGINT,
+    again: bool = False,
+) -> str:
+    """Ctrl-C at ``relight``, or another end, while sbatch, which has sent the job, has not answered yet, and while
     it looks for that job; what is said."""
     (fake / "sbatch.sleep").write_text("3")
     (fake / "sbatch.err").unlink()
@@ -204,11 +211,12 @@ def interrupt_sbatch(fake: Path, words: list[str], tmp_path: Path, *, again: boo
     (folder,) = folders(tmp_path)
     (fake / "squeue.out").write_text(f"43|PENDING|Priority|N/A|{folder}/job.sh\n")
     assert process.stderr is not None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     assert "looking for a job" in process.stderr.readline()
     if again:
         process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=60)
+    assert again or process.returncode == 128 + by
     return complaints
 
 
@@ -226,11 +234,15 @@ def folders(tmp_path: Path) -> list[Path]:
     return list((tmp_path / "home" / "runs").glob("*"))
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("words", "by"),
+    [("submit", signal.SIGTERM), ("sbatch", signal.SIGHUP)],
+    indirect=["words"],
+)
 def test_an_interrupted_submission_leaves_neither_job_nor_folder(
-    fake: Path, words: list[str], tmp_path: Path
+    fake: Path, words: list[str], by: signal.Signals, tmp_path: Path
 ) -> None:
-    interrupt_sbatch(fake, words, tmp_path)
+    interrupt_sbatch(fake, words, tmp_path, by=by)
     assert "scancel\t43" in (fake / "calls").read_text()
     assert folders(tmp_path) == []
 

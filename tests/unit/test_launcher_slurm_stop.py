@@ -110,6 +110,14 @@ def test_while_processes_are_killed(job: JobFacts, log: str, cause: StopCause) -
     assert (notice.cause, notice.kill_at) == (cause, NOW + 30)
 
 
+@pytest.mark.parametrize("state", [JobState.COMPLETING, JobState.CANCELLED])
+def test_a_cancel_of_one_component_is_no_preemption(state: JobState) -> None:
+    """Slurm gives the end of that component, which is the first of any."""
+    torn = change(end_time=NOW, others=(change(state=state, end_time=NOW),))
+    notice = judge(torn, to_supervisor=False)
+    assert (notice.cause, notice.kill_at) == (StopCause.CANCELLED, NOW + 30)
+
+
 @pytest.mark.parametrize(
     ("job", "states", "gone"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -94,7 +95,8 @@ def _run_or_take_back(
 
 def _take_back(script: Path) -> None:
     try:
-        sys.stderr.write("relight: interrupted: looking for a job that sbatch may have sent\n")
+        with contextlib.suppress(OSError):  # of a terminal that is closed
+            sys.stderr.write("relight: interrupted: looking for a job that sbatch may have sent\n")
         if job_id := _sent(script):
             SlurmClient().cancel([job_id])
     except (KeyboardInterrupt, SlurmRefused, ClusterUnavailable) as error:

@@ -8,7 +8,7 @@ start of preemption       RUNNING, and EndTime (or PreemptTime) has moved
 warning before the limit  RUNNING, EndTime as at the start and near
 time limit                COMPLETING, Reason=TimeLimit
 requeued, or preempted    Restarts is above the attempt's own count
-scancel                   COMPLETING, none of these
+scancel                   COMPLETING, none of these; of a component, that one
 ========================  ==========================================================
 """
 
@@ -65,6 +65,8 @@ def judge_stop(
             evidence=f"Slurm has requeued the job (Restarts was {start.restarts} and is "
             f"{job.restarts}){_lost_nodes(log)}",
         )
+    if job.preempt_time is None:
+        job = next((one for one in job.others if _is_ended_by_others(one)), job)
     if job.state is JobState.RUNNING:
         return _judge_running(start, job, signal_name, to_supervisor, now)
     kill_at = now + start.kill_wait_s
@@ -81,6 +83,12 @@ def judge_stop(
         evidence = f"scancel ended the job (state {job.state}, Slurm gives no other reason)"
         return StopNotice(cause=StopCause.CANCELLED, kill_at=kill_at, evidence=evidence)
     return StopNotice(cause=StopCause.UNKNOWN, kill_at=kill_at, evidence=evidence)
+
+
+def _is_ended_by_others(component: JobFacts) -> bool:
+    """Whether somebody ends this one of a heterogeneous job, which cannot go on without it: its
+    EndTime moves like that of all at a preemption."""
+    return component.state in (JobState.COMPLETING, JobState.CANCELLED)
 
 
 def _judge_running(

@@ -194,7 +194,8 @@ def _was_heard(error: FailedJobError) -> bool:
 
 def _take_back(plan: LaunchPlan, name: str, pauses_s: tuple[float, ...]) -> None:
     try:
-        sys.stderr.write("relight: interrupted: looking for a job that sbatch may have sent\n")
+        with contextlib.suppress(OSError):  # of a terminal that is closed
+            sys.stderr.write("relight: interrupted: looking for a job that sbatch may have sent\n")
         job_id = _already_there(plan, name, pauses_s)
     except KeyboardInterrupt as error:
         raise _left(plan, "interrupted: nobody looked whether there is a job") from error
