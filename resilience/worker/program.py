@@ -174,12 +174,8 @@ class Program:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)
         if code != 0 and oom_kills() > self._oom_kills:
             self._note_lack_of_memory(max_rss_bytes)
-        if (
-            code > 0
-            and not self._ended_by_us
-            and self.log is not None
-            and _is_full(self.log.parent)
-        ):
+        failed = code > 0 and not self._ended_by_us
+        if failed and self.log is not None and _is_full(self.log.parent):
             # What it had to say of its end is not there.
             self._unwritten.append(f"relight: {os.strerror(errno.ENOSPC)} for {self.log}")
         return {

@@ -198,8 +198,8 @@ def interrupt_sbatch(
     by: signal.Signals = signal.SIGINT,
     again: bool = False,
 ) -> str:
-    """Ctrl-C at ``relight``, or another end, while sbatch, which has sent the job, has not answered yet, and while
-    it looks for that job; what is said."""
+    """Ctrl-C at ``relight``, or another end, while sbatch, which has sent the job, has not answered
+    yet, and while it looks for that job; what is said."""
     (fake / "sbatch.sleep").write_text("3")
     (fake / "sbatch.err").unlink()
     program = Path(sys.executable).with_name("relight")
