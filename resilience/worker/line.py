@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from typing import Final
@@ -74,6 +75,12 @@ class Line:
             return []
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [decode(line) for line in lines]
+
+    def await_hang_up(self) -> None:
+        """Returns when the agent is gone; what it says until then counts no more."""
+        while not self.hung_up:
+            select.select([self._socket], [], [])
+            self.receive()
 
     def owe_copy(self) -> None:
         """A save is in the node's tier yet: the next one waits until the agent has copied it."""

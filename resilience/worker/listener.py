@@ -56,14 +56,20 @@ class Listener(threading.Thread):
             while not self._line.lost:
                 self._turn()
         finally:
-            if self._ends_with_agent and self._line.hung_up:
-                # A child of the agent is ended by the kernel: others may take its place.
-                os.kill(os.getpid(), signal.SIGKILL)
+            self._end_with_agent()
             # Nobody will end a hold any more: the main thread must not wait for ever.
             self._line.hurry()
             with self._changed:
                 self._boundary.release_all()
                 self._changed.notify_all()
+        if self._ends_with_agent:  # which has not listened for a while, or has ended just now
+            self._line.await_hang_up()
+            self._end_with_agent()
+
+    def _end_with_agent(self) -> None:
+        """A child of the agent is ended by the kernel: others may take its place."""
+        if self._ends_with_agent and self._line.hung_up:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def answer(self, ask: int) -> None:
         with self._changed:

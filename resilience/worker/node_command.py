@@ -37,9 +37,12 @@ class NodeCommand(Program):
 
     def poll(self) -> End | None:
         """As of any program, but what it has started stays."""
+        return self._ended(os.WNOHANG)
+
+    def _ended(self, options: int) -> End | None:
         if self._how is None and self._process is not None:
             seen = os.waitid(
-                os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+                os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | options
             )  # not reaped: its number stays that of its process group
             if seen is None:
                 return None
@@ -78,6 +81,7 @@ class NodeCommand(Program):
         self._sweep_at = float("inf")
         self.poll()  # how it ended by itself
         self.end(signal.SIGKILL)
+        self._ended(0)  # the others are yet to be told
         self.wait()
 
 

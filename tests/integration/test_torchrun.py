@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import secrets
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
-from stage.agent import Stage, gone, play
+from stage.agent import PATIENCE_S, Stage, gone, play
 from stage.local import Run
 
+from relight.resilience.messages import abstract
 from relight.resilience.supervise.journal import read_journals
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -113,6 +119,13 @@ signal.pause()
 """
 
 
+LINGERS = """
+import signal
+print("ready", flush=True)
+signal.pause()
+"""
+
+
 def ends_of(
     code: str, folder: Path, rank: str = RANK, words: object = (), hears: str = ""
 ) -> tuple[object, ...]:
@@ -190,3 +203,61 @@ def test_a_command_finds_nothing_of_another_rank(
 
 def test_ranks_that_never_join_are_told_to_end_by_their_command(tmp_path: Path) -> None:
     assert ends_of(NEVER_JOINS, tmp_path)[:3] == (4, None, True)
+
+
+def test_an_agent_outlives_the_command_that_it_sweeps_away(tmp_path: Path) -> None:
+    """Others are told of its end, which came by the sweep."""
+
+    async def scene(made: Stage) -> None:
+        agent = await made.agent()
+        await made.hear("hello")
+        with socket.socket(socket.AF_UNIX) as other:
+            address = f"@relight-test-{secrets.token_hex(8)}"
+            other.bind(abstract(address))
+            other.listen()
+            other.settimeout(PATIENCE_S)
+            made.start(LINGERS, command_of_node={"local_rank": 0, "others": [address]})
+            await made.printed("ready")
+            made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
+            told = await asyncio.to_thread(lambda: other.accept()[0])
+            with told, told.makefile() as line:
+                assert json.loads(line.readline())["how"]["signal"] == "SIGKILL"
+        made.channel.broadcast({"type": "quit"})
+        assert await gone(agent) == 0
+
+    play(scene, tmp_path)
+
+
+DEAF = """
+import os, sys, threading, time
+from relight.resilience.worker.boundary import Boundary
+from relight.resilience.worker.line import Line
+from relight.resilience.worker.listener import Listener
+from relight.resilience.worker.own_time import OwnTime
+from relight.resilience.worker.signals import StopSignals
+
+line = Line(sys.argv[1])
+line._socket.settimeout(0.1)
+while not line.lost:
+    line.send({"type": "beat", "words": "x" * 65536})
+listener = Listener(
+    line, Boundary(None), OwnTime(), threading.Condition(), StopSignals(), 0, ends_with_agent=True
+)
+listener.start()
+print("deaf", flush=True)
+time.sleep(30)
+"""
+
+
+def test_a_rank_ends_with_its_agent_though_that_had_stopped_listening() -> None:
+    address = f"@relight-test-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(abstract(address))
+        door.listen()
+        command = [sys.executable, "-P", "-c", DEAF, address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank:
+            with door.accept()[0]:
+                assert rank.stdout
+                assert rank.stdout.readline() == "deaf\n"
+                assert rank.poll() is None
+            assert rank.wait(PATIENCE_S) == -signal.SIGKILL
