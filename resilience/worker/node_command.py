@@ -78,8 +78,8 @@ class NodeCommand(Program):
 
     def end_all(self) -> None:
         """Kill it and all that it has started, and wait for that."""
-        self._sweep_at = float("inf")
-        self.poll()  # how it ended by itself
+        self._sweep_at, self.others = float("inf"), ()
+        self._how = self.poll() or self._end(signal.SIGKILL, 0)
         self.end(signal.SIGKILL)
         self._ended(0)  # the others are yet to be told
         self.wait()

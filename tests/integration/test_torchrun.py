@@ -142,6 +142,11 @@ def ends_of(
         if hears:
             await made.until(lambda: hears in str(made.said))
             made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
+            command = (await made.hear("started"))["pid"]
+            while psutil.pid_exists(int(str(command))):
+                await asyncio.sleep(0.01)
+            made.channel.broadcast({"type": "need_port"})
+            await made.hear("port")
         if "ready" in code:
             await made.printed("ready")
             made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
@@ -186,7 +191,8 @@ def test_an_exception_of_a_rank_is_no_kill_where_nobody_saw_its_end(tmp_path: Pa
 
 
 def test_a_signal_to_a_rank_behind_a_shell_is_told(tmp_path: Path) -> None:
-    starter = STARTER.format(by="shell", look_s=0.1)
+    """Then all are killed, the command last, and the agent stays."""
+    starter = STARTER.format(by="shell", look_s=5)
     words = [{"type": "signalled", "signal": "SIGTERM"}]
     stays = RANK + "line.recv(1)"
     assert ends_of(starter, tmp_path, rank=stays, words=words, hears="SIGTERM")[2] is True
