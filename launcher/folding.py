@@ -50,9 +50,10 @@ def _row(row: list[Record]) -> Iterator[Record]:
         return
     last = saves[-1]
     before = saves[:-1]
+    steps = [step for save in before if (step := number(save.data.get("step"))) is not None]
     data: dict[str, object] = {
         "count": len(before),
-        "steps": [number(record.data.get("step")) for record in (before[0], before[-1])],
+        "steps": [min(steps), max(steps)] if steps else [None, None],
         "seconds": _range(before, "seconds"),
         "bytes": _range(before, "bytes"),
         "stall_s": _range(before, "stall_s"),

@@ -197,7 +197,7 @@ def _checkpoint_saved(data: Data) -> str:
     text = f"checkpoint of step {data.get('step')}{_speed(data, 'bytes', digits=2)}"
     stall_s = data.get("stall_s")
     if isinstance(stall_s, float) and stall_s >= 0.01:
-        text += f", stall {_seconds(stall_s, 2)} s"
+        text += f", waited {_seconds(stall_s, 2)} s"
     return text
 
 

@@ -28,8 +28,21 @@ _SPARES: Final = (0, 1, 2, 4, 8, 16, 32)
     show_default=True,
     help="Failures in 1000 node-days; Meta publishes 6.50 and 2.34 for its two clusters.",
 )
-@click.option("--save-s", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True)
-@click.option("--restart-s", type=click.FloatRange(0), default=600.0, show_default=True)
+@click.option(
+    "--save-s",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Seconds a save takes; `relight interval RUN` has yours.",
+)
+@click.option(
+    "--restart-s",
+    type=click.FloatRange(0),
+    default=600.0,
+    show_default=True,
+    help="Seconds from a failure to the first new step: here those of a large job, with a state "
+    "that takes its time to be read; `relight history` has yours.",
+)
 @click.option(
     "--queue-s",
     type=click.FloatRange(0),

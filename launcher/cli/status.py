@@ -56,7 +56,7 @@ def command(run: str | None, watch: bool, as_json: bool) -> None:
             return json.dumps(told if stored is None else told[0])
         if stored is None:
             return _listed(found) if found else f"there are no runs in {runs_dir()}"
-        return _text(found[0])
+        return as_text(found[0])
 
     if not watch:
         click.echo(text(look()))
@@ -121,7 +121,8 @@ def _watch_lines(look: Look, text: Callable[[list[Status]], str], *, one: bool) 
         time.sleep(_TICK_S)
 
 
-def _text(one: Status) -> str:
+def as_text(one: Status) -> str:
+    """A line for each thing that is known of a run."""
     step = None if one.step is None else f"{one.step}{_rate(one)}"
     silent = f"the supervisor has written nothing for {one.silent_s} s"
     fields = {

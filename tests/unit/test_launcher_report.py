@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from relight.launcher.cli.main import relight
-from relight.launcher.cli.status import most_wanted
+from relight.launcher.cli.status import as_text, most_wanted
 from relight.launcher.clusters.local_front import pretend_nodes
 from relight.launcher.clusters.local_step import tasks_of
 from relight.launcher.report import history
@@ -81,6 +81,12 @@ def test_status_holds_what_was_promised() -> None:
     assert told["nodes"] == ("n1", "n2")
     assert told["excluded"] == ("n3",)
     assert (told["step"], told["last_checkpoint"], told["job_id"]) == (40, 20, "8")
+
+
+def test_nodes_are_those_that_a_run_holds_or_ran_on() -> None:
+    assert "\nnodes           n1, n2\n" in as_text(status(FACTS))
+    waiting = replace(FACTS, presence=Presence.WAITING)
+    assert "\nran on          n1, n2\n" in as_text(status(waiting))
 
 
 def test_status_before_the_first_attempt() -> None:
@@ -271,7 +277,7 @@ def test_what_comes_often_fits_into_80_columns() -> None:
     )  # fmt: skip
     said = timed_sentence(saved)
     assert said is not None
-    assert said[9:] == "checkpoint of step 99999: 1.23 TB in 123 s (10 GB/s), stall 0.012 s"
+    assert said[9:] == "checkpoint of step 99999: 1.23 TB in 123 s (10 GB/s), waited 0.012 s"
     assert len(said) <= 80
 
 
