@@ -14,7 +14,7 @@ from .manifest import Manifest
 from .receipt import Receipt
 
 # What this process lacks says nothing of what is there: an older checkpoint would be taken for it.
-_OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+OUR_OWN: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 Condition = Literal["valid", "damaged", "uncommitted"]
 
@@ -64,7 +64,7 @@ def examine(directory: Path, step: int) -> Candidate:
     except ManifestDamaged as error:
         return Candidate(step, "damaged", f"its manifest is damaged: {error.reason}")
     except OSError as error:
-        if error.errno in _OUR_OWN:
+        if error.errno in OUR_OWN:
             raise
         return Candidate(step, "damaged", f"its manifest cannot be read: {error.strerror}")
     if manifest.step != step:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from . import blocks
 from .chunks import Stored
+from .condition import OUR_OWN
 from .errors import CheckpointDamaged, RestoreRefused
 from .index import Index, Run
 from .input import Input
@@ -36,7 +37,8 @@ class Damage:
 class Shard:
     """A shard opened for reading: size, index and digests are those of its receipt.
 
-    Raises CheckpointDamaged otherwise. Use as a context manager.
+    All raise CheckpointDamaged otherwise, and OSError where this process can open no file. Use as a
+    context manager.
     """
 
     def __init__(self, path: Path, receipt: Receipt) -> None:
@@ -272,4 +274,6 @@ def _read_apart(file: Input, block: _Block, data: memoryview) -> bytes:
 
 
 def _unreadable(error: OSError) -> Damage:
+    if error.errno in OUR_OWN:
+        raise error
     return Damage("file", None, f"it cannot be read: {error.strerror}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -285,6 +287,24 @@ def test_memory_that_cannot_be_written_to_speaks_against_the_program(tmp_path: P
     with pytest.raises(RestoreRefused):
         restored(tmp_path / "saved", program)
     assert examine(tmp_path / "saved", 1).condition == "valid"
+
+
+def test_a_process_that_may_open_no_more_files_sets_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        checkpoint(tmp_path, step)
+    program, really = Program(Net(), 3), os.open
+
+    def full(path: str | Path, *how: int) -> int:
+        if str(path).endswith(".h5"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return really(path, *how)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        restored(tmp_path, program)
+    assert [examine(tmp_path, step).condition for step in (1, 2)] == ["valid", "valid"]
 
 
 def spoil(directory: Path, program: Program, step: int) -> None:
