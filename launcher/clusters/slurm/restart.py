@@ -152,9 +152,9 @@ class Rearrangement:
 
     def _after_requeue(self, choice: _Choice) -> Restart:
         """The restart is certain by now: what goes wrong here must not make an error of it."""
-        if self.size is not None:
-            self._resize(self.size)
         self._exclude_from_restart(self.job_id, choice)
+        if self.size is not None:  # last: a refusal takes its time, and the end of this job is near
+            self._resize(self.size)
         return Restart("requeue", self.job_id)
 
     def _resize(self, size: Size) -> None:
