@@ -239,7 +239,8 @@ class SaveFailed:
     """A checkpoint that was asked for will not come.
 
     ``node`` is where it failed and ``errno`` what the file system said, as far as either is known.
-    ``step`` is None when the ranks of ``generation`` have not even agreed on one.
+    ``step`` is None when the ranks of ``generation`` have not even agreed on one, or one of them
+    has ended before its first.
     """
 
     step: int | None

@@ -1,4 +1,4 @@
-"""Ranks that hang, are slow, or compute what is no number, as they tell."""
+"""Ranks that hang, are slow, left out, or compute what is no number, as they tell."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from ..decide.events import (
     RanksHung,
     RanksStarted,
     RanksStraggled,
+    SaveFailed,
 )
 from ..decide.state import Phase, State
 from ..messages import Message
+from .left_out import LeftOut
 from .not_finite import NotFinite
 from .pace import Pace
 from .quiet import Quiet
@@ -24,7 +26,7 @@ from .stragglers import Stragglers
 
 
 class Lookout:
-    """Reports RanksHung, RanksStraggled and LossNotFinite by ``emit``."""
+    """Reports RanksHung, RanksStraggled, LossNotFinite and SaveFailed by ``emit``."""
 
     def __init__(
         self, config: RunConfig, pace: Pace, ranks: Ranks, emit: Callable[[Event], None]
@@ -35,12 +37,13 @@ class Lookout:
         self._stragglers = Stragglers()
         self._not_finite = NotFinite()
         self._quiet = Quiet(config.restart)
+        self._left_out = LeftOut()
         self._alike = not config.components  # ranks of one kind, which take equally long
 
     @property
     def said(self) -> tuple[str, ...]:
-        """For people: who is slow, and whose loss is not finite."""
-        return (*self._stragglers.said, *self._not_finite.said)
+        """For people: who is slow, whose loss is not finite, and whose shards will lack."""
+        return (*self._stragglers.said, *self._not_finite.said, *self._left_out.said)
 
     @property
     def doubted(self) -> int | None:
@@ -53,6 +56,7 @@ class Lookout:
         self._stragglers.on_word(rank, word)
         self._not_finite.on_word(rank, word)
         self._quiet.on_word(rank, word)
+        self._left_out.on_word(rank, word)
 
     def on_event(self, event: Event) -> None:
         """Ranks have started, before they can say anything; or the program of one has ended."""
@@ -62,9 +66,12 @@ class Lookout:
                 self._stragglers.begin(now, event.world_size if self._alike else 0)
                 self._not_finite.begin(event.restored_step or 0)
                 self._quiet.begin(event.world_size)
+                self._left_out.begin()
             case RankExited():
                 self._pace.ended(event.rank, now)
                 self._quiet.ended(event.rank)
+                if event.code == 0 and not event.stopped:
+                    self._left_out.ended(event.rank)
 
     def look(self, state: State) -> None:
         """What has come out by now."""
@@ -72,6 +79,8 @@ class Lookout:
         if state.phase is not Phase.RUNNING:
             return
         self._look_for_hangs(state, now)
+        if lacking := self._left_out.look():
+            self._emit(SaveFailed(step=None, reason=lacking, generation=state.generation))
         for one in self._stragglers.look(now, self._ranks.places):
             self._emit(
                 RanksStraggled(
