@@ -371,6 +371,9 @@ def test_what_follows_waits_for_no_spare(
     SlurmCluster(with_spare, cluster.env, client).new_allocation(["n1", "n2"], "successor")
     assert {"--nodes=2-3", "--exclude=n1,n2"} <= set(healthy.calls("sbatch")[0])
     SlurmCluster(with_spare, cluster.env, client).new_allocation(["n1", "n2"], "requeue")
+    assert not [call for call in healthy.calls("scontrol") if "NumNodes=2-3" in call], "it runs"
+    healthy.answer("scontrol", job_text(ExcNodeList="n[1-2]", JobState="COMPLETING"))
+    SlurmCluster(with_spare, cluster.env, client).new_allocation(["n1", "n2"], "requeue")
     calls = healthy.calls("scontrol")
     resized = ["update", f"JobId={JOB_ID}", "NumNodes=2-3", "NumCPUs=12", "NumTasks=4"]
     excluded = ["update", f"JobId={JOB_ID}", "ExcNodeList=n1,n2"]

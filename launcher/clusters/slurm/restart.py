@@ -160,7 +160,8 @@ class Rearrangement:
     def _resize(self, size: Size) -> None:
         deadline = time.monotonic() + _REQUEUE_SETTLES_S
         try:
-            while True:
+            # Of one that runs again Slurm would take nodes.
+            while self.client.job(self.job_id).state is not JobState.RUNNING:
                 try:
                     self.client.resize(self.job_id, size)
                     return
