@@ -226,6 +226,7 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         attempt=event.attempt,
         batch_node=event.batch_node,
         nodes=event.nodes,
+        active=state.active if same and policy.keep_places else (),
         generation=state.generation if same else 0,
         outage_s=state.outage_s if same else 0.0,
         kept=state.kept if same else frozenset(),

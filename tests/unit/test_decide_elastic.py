@@ -108,6 +108,8 @@ def test_where_nodes_have_saves_they_keep_their_ranks_and_a_spare_takes_the_empt
     assert start_of(actions).nodes == ("n4", "n2", "n3")
     state, actions = tell(lose("n2", "n4", "n2", "n3", generation=2), state, policy)
     assert start_of(actions).nodes == ("n4", "n5", "n3")
+    _, actions = tell([begin(*five), FINE], state, policy)
+    assert start_of(actions).nodes == ("n4", "n5", "n3"), "nor does a new supervisor move them"
     _, actions = tell(lose("n5", "n4", "n5", "n3", generation=3), state, policy)
     assert start_of(actions).nodes == ("n3", "n4"), "another number of ranks: nobody has theirs"
     _, actions = tell([begin(*five[2:], name="8.0"), FINE], state, policy)
