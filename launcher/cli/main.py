@@ -66,6 +66,7 @@ _ELSEWHERE: Final = {
     "health": "preflight",
     "srun": "run",
 }
+_STDERR: Final = 2  # the last of the standard files
 _INTERRUPTED: Final = 128 + signal.SIGINT
 
 
@@ -95,6 +96,7 @@ def relight() -> None:
 def main() -> None:
     """The console script: a mistake, or a file system that says no, ends in a message, never in a
     traceback."""
+    _open_standard_files()
     logging.basicConfig(format="relight: %(message)s", level=logging.WARNING)
     # Else Python's last collections look at all that was imported: a tenth of a submission's time.
     atexit.register(gc.freeze)
@@ -106,6 +108,18 @@ def main() -> None:
     except OSError as error:
         click.echo(f"relight: {_what_failed(error)}", err=True)
         sys.exit(EXIT_FAILED)
+
+
+def _open_standard_files() -> None:
+    """Who closes them (``2>&-``) wants silence: a file of ours must not come in their place, and
+    words to nobody are no error."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(_STDERR, "w")
 
 
 def _each_line(faults: str) -> str:
