@@ -40,6 +40,7 @@ from .storage_events import CheckpointDrilled
 from .told_to_stop import saved_and_ended
 from .ways_back import Decision, finish
 
+_LOST_NAMED: Final = 4  # nodes in one sentence
 RANKS_ALIVE: Final = (Phase.STARTING, Phase.RUNNING, Phase.STOPPING)
 
 
@@ -164,12 +165,21 @@ def rank_lost(state: State, event: RankLost) -> Decision:
     fault = fault_of_loss(event)
     lost = replace(
         state,
-        fault=root(state.fault, fault),
+        fault=_with_others(root(state.fault, fault), state, event.node),
         suspects=tuple(dict.fromkeys((*state.suspects, event.node))),
     )
     if state.phase is Phase.STOPPING and state.stop is None:
         return lost, ()
     return replace(lost, phase=Phase.STOPPING), (StopRanks(reason=fault.evidence),)
+
+
+def _with_others(fault: Fault, state: State, node: str) -> Fault:
+    """Names a few of the nodes that are lost at once: the first that is noticed need not be the one
+    that has failed."""
+    is_next = fault is state.fault and fault.cause is FaultCause.NODE_SUSPECT
+    if not is_next or node in state.suspects or len(state.suspects) >= _LOST_NAMED:
+        return fault
+    return replace(fault, evidence=f"{fault.evidence}; {node} likewise")
 
 
 def ranks_hung(state: State, event: RanksHung) -> Decision:

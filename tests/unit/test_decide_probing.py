@@ -95,6 +95,17 @@ def test_a_late_answer_of_one_node_is_not_that_of_another() -> None:
     assert actions[-1].nodes == ("n3", "n4")
 
 
+def test_nodes_that_are_lost_at_once_are_all_named_when_all_answer_again() -> None:
+    """One has lost power for a second, and has torn the step of the other down."""
+    first = RankLost(generation=1, rank=0, node="n1", detail="silent")
+    running, _ = tell(attempt("n1", "n2"), FINE, started())
+    state, _ = tell(first, first, LOST, LOST, STOPPED, state=running)
+    _, actions = tell(NodesProbed(answered=("n1", "n2"), silent={}), state=state)
+    order = only(actions)
+    assert isinstance(order, StartRanks)
+    assert order.reason == "restart in the allocation: rank 0 on n1: silent; n2 likewise"
+
+
 def test_a_node_whose_agent_speaks_is_not_taken_for_dead_when_a_command_takes_long() -> None:
     hung = RanksHung(generation=1, ranks=(1,), nodes=("n2",), detail="no step in 60 s")
     state, _ = tell(attempt("n1", "n2", "n3"), FINE, started(), hung, STOPPED)
