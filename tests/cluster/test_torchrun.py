@@ -11,7 +11,7 @@ from stage.run import Run
 from stage.site import PYTHON, Site
 from stage.whole import assert_survived, whole
 
-STEPS = 2000
+STEPS = 600
 PROGRAM = f"""\
 import sys, time
 from pathlib import Path
@@ -23,7 +23,7 @@ total = np.zeros(1, dtype=np.int64)
 run.protect(total=total)
 for step in run.steps({STEPS}):
     if not Path(sys.argv[1]).exists():
-        time.sleep(0.1)
+        time.sleep(0.05)
     total += step
 if run.rank == 0:
     print("digest", total[0], flush=True)
@@ -41,12 +41,12 @@ def test_ranks_of_torchrun_on_two_nodes_are_preempted_and_one_crashes(site: Site
     program.chmod(0o644)
     command = [str(Path(PYTHON).with_name("torchrun")), str(program), str(go)]
     resources = {"nodes": 2, "tasks_per_node": 2, "memory": "2GB", "time": "0:20:00"}
-    checkpoint = {"interval": "5 steps"}
+    checkpoint = {"interval": "20 steps"}
     run = Run.submit(
         site,
         {"name": "t", "command": command, "resources": resources, "checkpoint": checkpoint},
     )
-    run.wait_for_checkpoint(5)
+    run.wait_for_checkpoint(20)
     site.preempt(seconds=1)
     run.wait_for("Finish")
     assert run.cause_of_end() == "preempted", run.story()
