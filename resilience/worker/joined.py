@@ -94,7 +94,8 @@ class JoinedProgram:
                 self._said = 0
             case "command_ended":
                 how = word["how"]
-                self._command_ended = how if isinstance(how, dict) else None
+                if word["generation"] == self.generation and isinstance(how, dict):
+                    self._command_ended = how
                 return False
             case "signalled" if word["signal"] == "SIGTERM" and self._is_torn_down():
                 self._torn_down_at = time.monotonic()

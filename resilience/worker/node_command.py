@@ -37,12 +37,9 @@ class NodeCommand(Program):
 
     def poll(self) -> End | None:
         """As of any program, but what it has started stays."""
-        return self._ended(os.WNOHANG)
-
-    def _ended(self, options: int) -> End | None:
         if self._how is None and self._process is not None:
             seen = os.waitid(
-                os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | options
+                os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
             )  # not reaped: its number stays that of its process group
             if seen is None:
                 return None
@@ -67,7 +64,8 @@ class NodeCommand(Program):
         """Tell the others of its end, and sweep when it is time; to be called again and again."""
         if self.others and (how := self.poll()) is not None:
             for address in self.others:
-                _say(address, {"type": "command_ended", "how": how})
+                ended = {"type": "command_ended", "generation": self.generation, "how": how}
+                _say(address, ended)
             self.others = ()
         if time.monotonic() > self._sweep_at:
             self.end_all()
@@ -81,7 +79,6 @@ class NodeCommand(Program):
         self._sweep_at, self.others = float("inf"), ()
         self._how = self.poll() or self._end(signal.SIGKILL, 0)
         self.end(signal.SIGKILL)
-        self._ended(0)  # the others are yet to be told
         self.wait()
 
 

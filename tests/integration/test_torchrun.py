@@ -19,6 +19,7 @@ from stage.local import Run
 
 from relight.resilience.messages import abstract
 from relight.resilience.supervise.journal import read_journals
+from relight.resilience.worker.joined import JoinedProgram
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 STEPS = 400
@@ -119,13 +120,6 @@ signal.pause()
 """
 
 
-LINGERS = """
-import signal
-print("ready", flush=True)
-signal.pause()
-"""
-
-
 def ends_of(
     code: str, folder: Path, rank: str = RANK, words: object = (), hears: str = ""
 ) -> tuple[object, ...]:
@@ -211,27 +205,20 @@ def test_ranks_that_never_join_are_told_to_end_by_their_command(tmp_path: Path) 
     assert ends_of(NEVER_JOINS, tmp_path)[:3] == (4, None, True)
 
 
-def test_an_agent_outlives_the_command_that_it_sweeps_away(tmp_path: Path) -> None:
-    """Others are told of its end, which came by the sweep."""
-
-    async def scene(made: Stage) -> None:
-        agent = await made.agent()
-        await made.hear("hello")
-        with socket.socket(socket.AF_UNIX) as other:
-            address = f"@relight-test-{secrets.token_hex(8)}"
-            other.bind(abstract(address))
-            other.listen()
-            other.settimeout(PATIENCE_S)
-            made.start(LINGERS, command_of_node={"local_rank": 0, "others": [address]})
-            await made.printed("ready")
-            made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGKILL"})
-            told = await asyncio.to_thread(lambda: other.accept()[0])
-            with told, told.makefile() as line:
-                assert json.loads(line.readline())["how"]["signal"] == "SIGKILL"
-        made.channel.broadcast({"type": "quit"})
-        assert await gone(agent) == 0
-
-    play(scene, tmp_path)
+def test_the_end_of_the_command_before_is_none_of_this_one() -> None:
+    """Its agent may tell of it when the next one has begun elsewhere."""
+    rank = JoinedProgram(2, {}, None, None, local_rank=1, local_size=2)
+    how: dict[str, object] = {
+        "code": None,
+        "signal": "SIGTERM",
+        "stopped": True,
+        "tail": [],
+        "max_rss_bytes": 0,
+    }
+    assert not rank.heard({"type": "command_ended", "generation": 1, "how": how}, 7)
+    assert rank.poll() is None
+    assert not rank.heard({"type": "command_ended", "generation": 2, "how": how}, 7)
+    assert rank.poll() == how
 
 
 DEAF = """
