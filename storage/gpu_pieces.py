@@ -9,6 +9,7 @@ loaded.
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, cast
 
@@ -43,8 +44,9 @@ class GpuPieces:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for buffers in self._all:
-            buffers.close()
+        with ExitStack() as closing:  # a GPU that fails for one may fail for all
+            for buffers in self._all:
+                closing.callback(buffers.close)
 
     def piece(self, form: Form, value: object, start: int, stop: int) -> memoryview:
         """Bytes start to stop of an array, which lie in one BUFFER_BYTES of it."""
@@ -95,9 +97,11 @@ class _Buffers:
         return (part % 2 - part) * BUFFER_BYTES
 
     def close(self) -> None:
-        self._streams.wait()  # a write that failed has left one behind
-        if self._pinned:
-            gpu_copy.unpin(self._memory)
+        try:
+            self._streams.wait()  # a write that failed has left one behind
+        finally:
+            if self._pinned:
+                gpu_copy.unpin(self._memory)
 
 
 def _same(known: tuple[torch.Tensor, int] | None, value: torch.Tensor, part: int) -> bool:

@@ -34,7 +34,6 @@ State = dict[str, object]
 Wanted = Mapping[str, object]
 
 
-@no_search()
 def load_shard(
     directory: Path,
     manifest: Manifest,
@@ -63,10 +62,12 @@ def load_shard(
         shards.read_into(fitting(into, shards, rank))
         own = ((rank, run) for run in shards.index(rank).runs())
         shards.fetch([*own, *(_borrowed(shards, rank) if borrows else ())], neighbours, shown)
-        arrays = shards.all_arrays(rank)
+        with no_search():
+            arrays = shards.all_arrays(rank)
         if borrows:
             tree = _Collected(shards, rank, arrays).with_borrowed(tree)
-        return cast(State, rebuild(tree, arrays))
+        with no_search():
+            return cast(State, rebuild(tree, arrays))
 
 
 def load_state(
@@ -96,7 +97,6 @@ def load_state(
     return load_cut(directory, manifest, rank, None if wanted is None else dict(_boxes(wanted)))
 
 
-@no_search()
 def load_cut(
     directory: Path,
     manifest: Manifest,
