@@ -89,6 +89,12 @@ line.connect(chr(0) + os.environ["RELIGHT_AGENT_SOCKETS"][1:])
 for word in ({"type": "joined", "rank": 0, "pid": 0}, *json.loads(os.environ["WORDS"])):
     line.sendall(json.dumps(word).encode() + b"\\n")
 """
+# Of a process that is gone before its agent has looked at it nobody knows what was around it.
+KNOWN = """
+import pathlib, time
+while not pathlib.Path(os.environ["KNOWN"]).exists():
+    time.sleep(0.01)
+"""
 # Starts a rank by itself or by a shell, ``by`` which, beside another, and looks now and then.
 STARTER = """
 import os, subprocess, sys, time
@@ -130,7 +136,7 @@ def ends_of(
         agent = await made.agent()
         address = str((await made.hear("hello"))["address"])
         env = {"PATH": os.environ["PATH"], "RELIGHT_AGENT_SOCKETS": address}
-        env |= {"CODE": rank, "WORDS": json.dumps(words)}
+        env |= {"CODE": rank, "WORDS": json.dumps(words), "KNOWN": str(folder / "known")}
         others = ["@nobody"] if hears else []
         made.start(code, env=env, command_of_node={"local_rank": 0, "others": others})
         if hears:
@@ -141,6 +147,9 @@ def ends_of(
                 await asyncio.sleep(0.01)
             made.channel.broadcast({"type": "need_port"})
             await made.hear("port")
+        if KNOWN in rank:
+            await made.hear("rank")
+            (folder / "known").touch()
         if "ready" in code:
             await made.printed("ready")
             made.channel.broadcast({"type": "stop", "generation": 1, "signal": "SIGTERM"})
@@ -172,8 +181,9 @@ def test_a_rank_that_spares_its_siblings_has_stopped_with_75(tmp_path: Path) -> 
 def test_how_a_rank_behind_a_shell_ends_is_told_by_the_shell(tmp_path: Path) -> None:
     """A shell takes the status of its child at once, before an agent sees it."""
     starter = STARTER.format(by="shell", look_s=1)
-    assert ends_of(starter, tmp_path, rank=RANK + "sys.exit(3)")[:3] == (3, None, False)
-    dies = RANK + "os.kill(os.getpid(), 11)"
+    assert ends_of(starter, tmp_path, rank=RANK + KNOWN + "sys.exit(3)")[:3] == (3, None, False)
+    (tmp_path / "known").unlink()
+    dies = RANK + KNOWN + "os.kill(os.getpid(), 11)"
     assert ends_of(starter, tmp_path, rank=dies)[:3] == (None, "SIGSEGV", False)
 
 
