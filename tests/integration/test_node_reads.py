@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -207,7 +207,7 @@ def test_damage_is_found_and_what_others_put_into_memory_is_not_believed(
 
 
 STUCK = """
-import sys, threading
+import os, sys, threading
 from pathlib import Path
 from relight.storage import node_reads, read_shard
 from relight.storage.checkpointer import load_shard
@@ -218,7 +218,7 @@ read_shard.in_memory = lambda _: False
 if not hosts:
     node_reads._host = lambda *_: None
 def stuck(self, place):
-    print("reading", flush=True)
+    os.write(1, b"reading\\n")  # whole, also when several threads say so
     threading.Event().wait()
 node_reads._Files.fill = stuck
 manifest = Manifest.parse((directory / "000000000001/MANIFEST.json").read_bytes())
@@ -248,7 +248,10 @@ def test_a_reader_that_is_killed_in_the_middle_costs_nothing(
     with (
         ThreadPoolExecutor(1) as pool,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other,
+        ExitStack() as ending,
     ):
+        ending.callback(other.kill)  # before it is waited for, whatever goes wrong
+        ending.callback(other_reads.set)
         assert other.stdout is not None
         assert other.stdout.readline() == "up\n"
         load = pool.submit(load_shard, tmp_path, manifest, 0, neighbours=Neighbours(name, 2))
