@@ -15,7 +15,10 @@ _ROOT = Path("/sys/fs/cgroup")
 
 @contextmanager
 def limited_memory(pids: Iterable[int], more_bytes: int) -> Iterator[None]:
-    """Until the end these processes may get so many bytes more, together, or one is killed."""
+    """Until the end these processes may get so many bytes more, together, or one is killed.
+
+    That is not the first one.
+    """
     old = _ROOT / "memory"
     group = (old if old.is_dir() else _ROOT) / f"relight-test-{os.getpid()}"
     limit = "memory.limit_in_bytes" if old.is_dir() else "memory.max"
@@ -25,7 +28,9 @@ def limited_memory(pids: Iterable[int], more_bytes: int) -> Iterator[None]:
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
     try:
-        for pid in pids:
+        for number, pid in enumerate(pids):
+            if number > 0:
+                Path(f"/proc/{pid}/oom_score_adj").write_text("900")
             (group / "cgroup.procs").write_text(str(pid))
         yield
     finally:
