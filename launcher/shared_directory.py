@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Thread
+from typing import Final
 
 from relight.resilience.config import RunConfig
 from relight.resilience.supervise.standing import read_verdict
@@ -15,6 +17,8 @@ from .queue import Queue
 from .runs import StoredRun, all_runs
 from .shared_answer import answer_file
 from .status import Presence, status
+
+_ANSWER_S: Final = 2.0
 
 
 def directory_warnings(run: RunConfig) -> list[str]:
@@ -30,7 +34,16 @@ def directory_warnings(run: RunConfig) -> list[str]:
         if one.plan.config.checkpoint.directory == directory and one.run_id != run.run_id
     ]
     shared = [warning for one in others if (warning := _warning(one, queue, run.run_id))]
-    return [*_no_place(directory), *shared]
+    return [*_no_place_soon(directory), *shared]
+
+
+def _no_place_soon(directory: Path) -> list[str]:
+    """Nothing where the file system does not answer: nobody is to wait here for a warning."""
+    found: list[str] = []
+    asking = Thread(target=lambda: found.extend(_no_place(directory)), daemon=True)
+    asking.start()
+    asking.join(_ANSWER_S)
+    return list(found)
 
 
 def _no_place(directory: Path) -> list[str]:

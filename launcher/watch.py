@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.status import Status
 
+_LAST: Final = 5  # lines of a batch script
+
 
 def nothing_done_since(folder: RunFolder) -> int | None:
     """The step that the last ranks of a run began with, where they did none."""
@@ -36,9 +38,6 @@ def nothing_done_since(folder: RunFolder) -> int | None:
     restored = starts[-1].data.get("restored_step") if starts else None
     reached = (read_progress(folder) or {}).get("step")
     return restored if isinstance(restored, int) and reached == restored else None
-
-
-_LAST: Final = 5  # lines of a batch script
 
 
 def read_progress(folder: RunFolder) -> Mapping[str, object] | None:

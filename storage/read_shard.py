@@ -274,6 +274,7 @@ def _read_apart(file: Input, block: _Block, data: memoryview) -> bytes:
 
 
 def _unreadable(error: OSError) -> Damage:
+    """Raises OSError where it is this process that can open no file."""
     if error.errno in OUR_OWN:
         raise error
     return Damage("file", None, f"it cannot be read: {error.strerror}")

@@ -70,7 +70,7 @@ def command(path: Path, sets: tuple[str, ...], at: int, as_json: bool) -> None:
         )
         if any(one.key == "rng/torch" for one in found.arrays):
             click.echo(
-                "rng/torch: a DataLoader without a generator of its own does that; see Data in "
+                "rng/torch: a DataLoader without a generator of its own may be why; see Data in "
                 "docs/python-api.md"
             )
         if not found.same:

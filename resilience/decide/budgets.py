@@ -48,12 +48,7 @@ def charge_attempt(state: State) -> State:
 def forgive(state: State) -> State:
     """The counts after a person has looked into what failed, and wants the run to go on."""
     return replace(
-        state,
-        failures=0,
-        idle_restarts=0,
-        node_failures=0,
-        blind_attempts=0,
-        first_started=None,
+        state, failures=0, idle_restarts=0, node_failures=0, blind_attempts=0, first_started=None
     )
 
 

@@ -7,27 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stage.below_torchrun import counting
 from stage.run import Run
 from stage.site import PYTHON, Site
 from stage.whole import assert_survived, whole
 
 STEPS = 600
-PROGRAM = f"""\
-import sys, time
-from pathlib import Path
-import numpy as np
-import relight
-
-run = relight.join()
-total = np.zeros(1, dtype=np.int64)
-run.protect(total=total)
-for step in run.steps({STEPS}):
-    if not Path(sys.argv[1]).exists():
-        time.sleep(0.05)
-    total += step
-if run.rank == 0:
-    print("digest", total[0], flush=True)
-"""
 
 
 @pytest.fixture
@@ -37,7 +22,7 @@ def site(generous: Site) -> Iterator[Site]:
 
 def test_ranks_of_torchrun_on_two_nodes_are_preempted_and_one_crashes(site: Site) -> None:
     program, go = site.shared / "ranks.py", site.shared / "go"
-    program.write_text(PROGRAM)
+    program.write_text(counting(STEPS))
     program.chmod(0o644)
     command = [str(Path(PYTHON).with_name("torchrun")), str(program), str(go)]
     resources = {"nodes": 2, "tasks_per_node": 2, "memory": "2GB", "time": "0:20:00"}

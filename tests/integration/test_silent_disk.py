@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from stage.faulty_disk import Disk, faulty_disk
 
 from relight.launcher import former_runs as asking
-from relight.launcher import site
+from relight.launcher import shared_directory, site
 from relight.launcher.cli.main import relight
 from relight.launcher.former_runs import FormerRuns, former_runs
 from relight.resilience.config import RunConfig
@@ -139,6 +139,17 @@ def test_a_submission_does_not_wait_to_learn_how_long_saves_took(
     monkeypatch.setattr(asking, "_LIMIT_S", 0.5)
     begun = time.monotonic()
     assert former_runs("a", "a-1", silent.root / "checkpoints") == FormerRuns()
+    assert time.monotonic() - begun < AT_ONCE_S
+
+
+def test_nobody_waits_for_a_warning_of_a_place_that_does_not_answer(
+    run_config: RunConfig, silent: Disk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(shared_directory, "_ANSWER_S", 0.1)
+    place = replace(run_config.checkpoint, directory=silent.root / "checkpoints")
+    begun = time.monotonic()
+    assert shared_directory.directory_warnings(replace(run_config, checkpoint=place)) == []
     assert time.monotonic() - begun < AT_ONCE_S
 
 

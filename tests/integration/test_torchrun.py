@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from stage.agent import PATIENCE_S, Stage, gone, play
+from stage.below_torchrun import counting
 from stage.local import Run
 
 from relight.resilience.messages import abstract
@@ -23,22 +24,6 @@ from relight.resilience.worker.joined import JoinedProgram
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 STEPS = 400
-PROGRAM = f"""\
-import sys, time
-from pathlib import Path
-import numpy as np
-import relight
-
-run = relight.join()
-total = np.zeros(1, dtype=np.int64)
-run.protect(total=total)
-for step in run.steps({STEPS}):
-    if not Path(sys.argv[1]).exists():
-        time.sleep(0.05)
-    total += step
-if run.rank == 0:
-    print("digest", total[0], flush=True)
-"""
 
 
 def family(run: Run) -> list[psutil.Process]:
@@ -56,7 +41,7 @@ def family(run: Run) -> list[psutil.Process]:
 def test_ranks_below_torchrun_are_saved_when_all_are_told_to_end(tmp_path: Path) -> None:
     """Ranks, torchrun and relight, as by the end of a service: nobody's word is lost."""
     program, go = tmp_path / "program.py", tmp_path / "go"
-    program.write_text(PROGRAM)
+    program.write_text(counting(STEPS))
     spec = {
         "name": "t",
         "command": [str(TORCHRUN), str(program), str(go)],
