@@ -169,7 +169,7 @@ class NodesProbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeUnanswered:
-    """Not all of the suspects have answered at once; what becomes of it is told by NodesProbed."""
+    """These of the suspects have not answered at once; NodesProbed tells what becomes of it."""
 
     nodes: tuple[str, ...]
     waited_s: float

@@ -47,7 +47,7 @@ def probe_unanswered(state: State, event: ProbeUnanswered, policy: Policy, now: 
     """Go on without them where enough others are there; who answers later may be used again."""
     fault, others = state.fault, set(state.healthy).difference(event.nodes)
     others -= {one.node for one in state.last_choice}
-    waits = state.phase is Phase.PROBING and set(event.nodes) == set(state.suspects)
+    waits = state.phase is Phase.PROBING and set(event.nodes) <= set(state.suspects)
     if not waits or fault is None or fault.cause in _SPEAKING or state.stop is not None:
         return state, ()
     if len(others) < policy.nodes:

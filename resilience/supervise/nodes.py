@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -187,10 +187,15 @@ async def _step(
 
 
 async def probe(
-    cluster: Cluster, nodes: tuple[str, ...], control: str, of_nodes: int
+    cluster: Cluster,
+    nodes: tuple[str, ...],
+    control: str,
+    of_nodes: int,
+    heard: Callable[[str], object],
 ) -> NodesProbed:
     """Let each suspect run a command; one that cannot is silent, with the evidence.
 
+    ``heard`` is told of each that answers, as soon as it does.
     ``control`` is the supervisor's own node, which lives: when a command fails there too, it is the
     scheduler that does not start commands, and no answer counts. Nor does one when so many of the
     job's ``of_nodes`` nodes are silent that it is not the nodes; only the scheduler's word that a
@@ -203,9 +208,9 @@ async def probe(
         conditions = await asyncio.to_thread(cluster.node_conditions, asked)
         down = {node: _DOWN for node in nodes if conditions.get(node) == "down"}
         rest = tuple(node for node in nodes if node not in down)
-        unheard = await _silent(cluster, rest, of_nodes)
+        unheard = await _silent(cluster, rest, of_nodes, heard)
         silent = down | unheard
-        alone = await _ask(cluster, control) is not None if silent else False
+        alone = await _ask(cluster, control, heard) is not None if silent else False
         if alone and conditions.get(control) == "down":  # what it was told of others counts nothing
             others = tuple(node for node in nodes if node != control)
             return NodesProbed(answered=others, silent={control: _OUT})
@@ -222,7 +227,9 @@ async def _all_answer(cluster: Cluster, nodes: tuple[str, ...]) -> bool:
     return await processes.run(cluster.step_command(_probe(nodes)), None, PROBE_LIMIT_S) == 0
 
 
-async def _silent(cluster: Cluster, nodes: tuple[str, ...], of_nodes: int) -> dict[str, str]:
+async def _silent(
+    cluster: Cluster, nodes: tuple[str, ...], of_nodes: int, heard: Callable[[str], object]
+) -> dict[str, str]:
     """Those that do not answer, with the evidence; once they are too many no more are asked.
 
     Out of many a silent one is asked again: it may have been the load of the questions.
@@ -231,7 +238,7 @@ async def _silent(cluster: Cluster, nodes: tuple[str, ...], of_nodes: int) -> di
         silent: dict[str, str] = {}
         for start in range(0, len(nodes), _AT_ONCE):
             some = nodes[start : start + _AT_ONCE]
-            answers = await asyncio.gather(*(_ask(cluster, node) for node in some))
+            answers = await asyncio.gather(*(_ask(cluster, node, heard) for node in some))
             silent |= {node: fault for node, fault in zip(some, answers, strict=True) if fault}
             if _too_many(silent, of_nodes):
                 return silent
@@ -250,10 +257,11 @@ def _probe(nodes: tuple[str, ...]) -> StepRequest:
     )
 
 
-async def _ask(cluster: Cluster, node: str) -> str | None:
+async def _ask(cluster: Cluster, node: str, heard: Callable[[str], object]) -> str | None:
     """None, or how it did not answer."""
     code = await processes.run(cluster.step_command(_probe((node,))), None, PROBE_LIMIT_S)
     if code == 0:
+        heard(node)
         return None
     how = f"gave no answer in {PROBE_LIMIT_S:.0f} s" if code is None else f"failed with code {code}"
     return f"it is silent, and a command sent to it {how}"

@@ -221,11 +221,21 @@ class Orders:
             tested = put_to_work(self._config, self._cluster, self._allocation, order.nodes)
             self._emit(await tested)
             return
-        told = ProbeUnanswered(nodes=order.nodes, waited_s=_AT_ONCE_S)
-        late = asyncio.get_running_loop().call_later(_AT_ONCE_S, self._emit, told)
+        unheard = dict.fromkeys(order.nodes)
+
+        def tell() -> None:
+            if unheard:
+                self._emit(ProbeUnanswered(nodes=tuple(unheard), waited_s=_AT_ONCE_S))
+
+        def heard(node: str) -> None:
+            unheard.pop(node, None)
+
+        late = asyncio.get_running_loop().call_later(_AT_ONCE_S, tell)
         job = self._allocation
         try:
-            self._emit(await probe(self._cluster, order.nodes, job.batch_node, len(job.nodes)))
+            self._emit(
+                await probe(self._cluster, order.nodes, job.batch_node, len(job.nodes), heard)
+            )
         finally:
             late.cancel()
 

@@ -63,7 +63,7 @@ class Refusals:
         self._current = current
         self._thread = ThreadPoolExecutor(1, "verify")
         self._generation = 0
-        self._sound: dict[tuple[int, str | None], asyncio.Future[bool]] = {}
+        self._sound: dict[tuple[int, str | None, bool], asyncio.Future[bool]] = {}
         self._told: set[tuple[int, str | None]] = set()
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Refusals:
             self._generation = refusal.generation
             self._sound.clear()
             self._told.clear()
-        place = refusal.step, refusal.file
+        place = refusal.step, refusal.file, refusal.lacking
         if place not in self._sound:
             loop = asyncio.get_running_loop()
             self._sound[place] = loop.run_in_executor(self._thread, self._is_sound, refusal)

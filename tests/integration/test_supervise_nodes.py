@@ -203,9 +203,14 @@ class CutOff:
         return {node: "down" if node in self._down else "up" for node in nodes}
 
 
-def probe(deaf: set[str], down: set[str], nodes: tuple[str, ...]) -> NodesProbed:
+def probe(
+    deaf: set[str],
+    down: set[str],
+    nodes: tuple[str, ...],
+    heard: Callable[[str], object] = print,
+) -> NodesProbed:
     cluster = cast(Cluster, CutOff(deaf, down))
-    return asyncio.run(asking.probe(cluster, nodes, ALLOCATION.batch_node, len(nodes)))
+    return asyncio.run(asking.probe(cluster, nodes, ALLOCATION.batch_node, len(nodes), heard))
 
 
 @pytest.mark.parametrize("suspects", [("n1", "n2"), ("n2",)])
@@ -217,7 +222,9 @@ def test_a_supervisor_whose_own_host_is_out_of_the_job(suspects: tuple[str, ...]
 
 
 def test_a_node_that_is_silent_while_the_supervisors_own_answers() -> None:
-    event = probe({"n2"}, set(), ("n2", "n3"))
+    heard: list[str] = []
+    event = probe({"n2"}, set(), ("n2", "n3"), heard.append)
+    assert heard == ["n3", ALLOCATION.batch_node]
     assert (set(event.silent), event.answered) == ({"n2"}, ("n3",))
 
 
@@ -250,7 +257,7 @@ class Busy:
 
 def probe_many(cluster: Busy, many: int) -> NodesProbed:
     nodes = tuple(f"n{number}" for number in range(1, many + 1))
-    return asyncio.run(asking.probe(cast(Cluster, cluster), nodes, "n1", many))
+    return asyncio.run(asking.probe(cast(Cluster, cluster), nodes, "n1", many, print))
 
 
 def test_many_questions_are_not_asked_all_at_once(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def damage(directory: Path, rank: int) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def refusal(file: str | None, node: str = "n1", generation: int = 1) -> Refusal:
-    return Refusal(generation=generation, step=7, file=file, node=node, reason="damaged")
+def refusal(file: str | None, node: str = "n1", *, lacking: bool = False) -> Refusal:
+    return Refusal(generation=1, step=7, file=file, node=node, reason="damaged", lacking=lacking)
 
 
 def judged(directory: Path, *refusals: Refusal, generation: int = 1) -> list[Event]:
@@ -73,6 +73,13 @@ def test_a_new_rank_that_cannot_read_is_no_damage(tmp_path: Path, manifest: Mani
         ("n1", True),
         ("n9", True),
     ]
+
+
+def test_who_lacks_a_library_says_nothing_of_damage(tmp_path: Path, manifest: Manifest) -> None:
+    damage(tmp_path, 3)
+    file = shard_file(ONE, 3)
+    told = judged(tmp_path, refusal(file, lacking=True), refusal(file, "n9"))
+    assert sound(told) == [("n1", True), ("n9", False)]
 
 
 def test_a_damaged_manifest_is_damage(tmp_path: Path, manifest: Manifest) -> None:

@@ -82,6 +82,17 @@ def test_a_spare_is_not_kept_waiting_for_a_command_on_a_dead_node_to_fail() -> N
     assert actions[-1].exclude == (), "nothing speaks against it any more"
 
 
+def test_who_has_answered_may_be_used_while_another_is_not_waited_for() -> None:
+    running, _ = tell(attempt("n1", "n2", "n3"), FINE, started())
+    first = RankLost(generation=1, rank=0, node="n1", detail="silent")
+    state, _ = tell(LOST, first, STOPPED, state=running)
+    assert state.suspects == ("n2", "n1")
+    _, actions = tell(UNANSWERED, state=state)
+    order = only(actions)
+    assert isinstance(order, StartRanks)
+    assert order.nodes == ("n1", "n3")
+
+
 def test_a_late_answer_of_one_node_is_not_that_of_another() -> None:
     state = lose_n2("n1", "n2", "n3", "n4")
     state, _ = tell(UNANSWERED, started(2), state=state)

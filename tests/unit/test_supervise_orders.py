@@ -12,12 +12,20 @@ from typing import Any, cast
 import pytest
 
 from relight.resilience.config import RunConfig
-from relight.resilience.decide.actions import ExcludeNode, RequestAllocation, StartRanks, StopRanks
+from relight.resilience.decide.actions import (
+    ExcludeNode,
+    ProbeNodes,
+    RequestAllocation,
+    StartRanks,
+    StopRanks,
+)
 from relight.resilience.decide.events import (
     AllocationArranged,
     AllocationRefused,
     Event,
     ExclusionForgotten,
+    NodesProbed,
+    ProbeUnanswered,
 )
 from relight.resilience.supervise import orders as module
 from relight.resilience.supervise.cluster import Allocation, Cluster, ClusterUnavailable, Restart
@@ -209,3 +217,36 @@ def test_an_order_to_stop_is_not_for_the_ranks_that_start_next(run_config: RunCo
         return told
 
     assert asyncio.run(story()) == []
+
+
+def test_a_suspect_that_has_answered_is_not_among_those_that_nobody_waits_for(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> Event:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+
+        async def probe(*asked: Any) -> NodesProbed:
+            *_, heard = asked
+            heard("n1")
+            await asyncio.sleep(60)
+            return NodesProbed(answered=("n1", "n2"), silent={})
+
+        monkeypatch.setattr(module, "probe", probe)
+        monkeypatch.setattr(module, "_AT_ONCE_S", 0.01)
+        orders = Orders(
+            run_config,
+            cast(Cluster, None),
+            cast(Allocation, SimpleNamespace(batch_node="n1", nodes=("n1", "n2", "n3"))),
+            cast(Ranks, None),
+            cast(Saves, None),
+            cast(Pace, None),
+            told.put_nowait,
+            asyncio.create_task,
+            lambda: None,
+            lambda: asyncio.sleep(0),
+        )
+        orders.carry_out(ProbeNodes(nodes=("n1", "n2"), reason="x"))
+        async with asyncio.timeout(60):
+            return await told.get()
+
+    assert asyncio.run(story()) == ProbeUnanswered(nodes=("n2",), waited_s=0.01)

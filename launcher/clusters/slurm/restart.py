@@ -152,13 +152,14 @@ class Rearrangement:
 
     def _after_requeue(self, choice: _Choice) -> Restart:
         """The restart is certain by now: what goes wrong here must not make an error of it."""
-        self._exclude_from_restart(self.job_id, choice)
-        if self.size is not None:  # last: a refusal takes its time, and the end of this job is near
-            self._resize(self.size)
+        # One deadline for all: refusals take their time, and the end of this job is near.
+        settled_by = time.monotonic() + _REQUEUE_SETTLES_S
+        self._exclude_from_restart(self.job_id, choice, settled_by)
+        if self.size is not None:
+            self._resize(self.size, settled_by)
         return Restart("requeue", self.job_id)
 
-    def _resize(self, size: Size) -> None:
-        deadline = time.monotonic() + _REQUEUE_SETTLES_S
+    def _resize(self, size: Size, settled_by: float) -> None:
         try:
             # Of one that runs again Slurm would take nodes.
             while self.client.job(self.job_id).state is not JobState.RUNNING:
@@ -166,23 +167,25 @@ class Rearrangement:
                     self.client.resize(self.job_id, size)
                     return
                 except SlurmRefused:
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > settled_by:
                         raise
                 time.sleep(0.5)
         except RelightError as error:
             _log.error("job %s may wait for spares: %s", self.job_id, error)
 
-    def _exclude_from_restart(self, job_id: str, choice: _Choice) -> None:
+    def _exclude_from_restart(
+        self, job_id: str, choice: _Choice, settled_by: float | None = None
+    ) -> None:
+        settled_by = settled_by or time.monotonic() + _REQUEUE_SETTLES_S
         try:
             for number, job in enumerate(self.client.job(job_id).components):
                 one = f"{job_id}+{number}" if self.of_components else job_id
-                self._exclude(one, number, choice.value(job))
+                self._exclude(one, number, choice.value(job), settled_by)
         except RelightError as error:
             _log.error("job %s may start on %s: %s", job_id, ", ".join(choice.avoided), error)
 
-    def _exclude(self, job_id: str, number: int, exclude: Sequence[str]) -> None:
+    def _exclude(self, job_id: str, number: int, exclude: Sequence[str], settled_by: float) -> None:
         """Excludes nodes from the start of a component, and reads the exclusion back."""
-        deadline = time.monotonic() + _REQUEUE_SETTLES_S
         while exclude:
             try:
                 # The value replaces the old one, so it holds every node.
@@ -192,7 +195,7 @@ class Rearrangement:
             waiting = self.client.job(job_id.partition("+")[0])
             if set(exclude) <= set(waiting.components[number].excluded):
                 break
-            if time.monotonic() > deadline:
+            if time.monotonic() > settled_by:
                 _log.error("job %s may start on %s: Slurm did not exclude them", job_id, exclude)
                 break
             time.sleep(0.5)
