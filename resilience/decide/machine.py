@@ -19,7 +19,7 @@ from .actions import (
 )
 from .blame import PREFLIGHT, judge, not_the_nodes, untested
 from .budgets import charge, charge_attempt, forgive
-from .causes import FaultCause
+from .causes import FaultCause, StopCause
 from .classify import of_the_program
 from .degrade import leave_degraded, node_degraded
 from .events import (
@@ -58,7 +58,7 @@ from .moving import allocation_arranged, allocation_refused, given_again
 from .outage import await_storage, storage_answered, storage_silent
 from .past import remember
 from .policy import Policy
-from .probing import ask, nodes_probed, probe_unanswered
+from .probing import ask, nodes_probed, not_asked, probe_unanswered
 from .rules import Blame, Budget
 from .state import Phase, State
 from .storage_events import (
@@ -210,6 +210,8 @@ def _superseded(state: State, event: Superseded) -> Decision:
 
 def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: float) -> Decision:
     same = state.attempt == event.attempt  # a later life of the supervisor
+    if same and state.stop is not None and state.stop.cause is StopCause.CANCELLED:
+        return leave(state, policy, now)  # the one before has heard it, and may be the only one
     if state.phase in _UNDER_WAY:  # the last supervisor ended without a word
         state = charge(state, Budget.FREE) if same else charge_attempt(state)
     if event.resumed:
@@ -229,6 +231,7 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
         active=state.active if same and policy.keep_places else (),
         generation=state.generation if same else 0,
         outage_s=state.outage_s if same else 0.0,
+        last_choice=state.last_choice if same else (),
         kept=state.kept if same else frozenset(),
         arranged=state.arranged if same else None,
         avoided=state.avoided if same else (),
@@ -288,7 +291,7 @@ def _ranks_stopped(state: State, event: RanksStopped, policy: Policy, now: float
     state, left = leave_degraded(state, policy, now)
     back = _rolled_back(state)
     if state.stop is not None and state.stop.ends_allocation:
-        state, more = leave(state, policy, now)
+        state, more = leave(not_asked(state), policy, now)
     elif state.suspects:
         state, more = ask(state, state.suspects, "a node is blamed on evidence only")
     elif node := untested(state):

@@ -60,23 +60,29 @@ def probe_unanswered(state: State, event: ProbeUnanswered, policy: Policy, now: 
 
 def _answered_late(state: State, event: NodesProbed) -> Decision:
     """Ranks that run by now are not disturbed, but none starts again where nobody answered."""
-    left = {one.node for one in state.last_choice if one.cause == FaultCause.NODE_SUSPECT.value}
+    left = {one.node for one in state.last_choice}  # some for another reason, too
     silent = {
         node: evidence
         for node, evidence in event.silent.items()
         if node in left and node not in state.active
     }
-    cleared = left.intersection(event.answered)
+    cleared = _suspects_left(state).intersection(event.answered)
     if cleared:
         still = tuple(one for one in state.last_choice if one.node not in cleared)
         state = replace(state, last_choice=still)
     return exclude(state, silent, FaultCause.NODE_DOWN.value) if silent else (state, ())
 
 
+def _suspects_left(state: State) -> set[str]:
+    return {one.node for one in state.last_choice if one.cause == FaultCause.NODE_SUSPECT.value}
+
+
 def gone(state: State) -> tuple[str, ...]:
-    """The nodes of this attempt that have answered nobody; our own is up, though once lost."""
+    """The nodes that the end of the attempt must not wait for: they have answered nobody, or were
+    not asked. Our own is up, though once lost."""
     down = {one.node for one in state.excluded if one.cause == FaultCause.NODE_DOWN.value}
-    return tuple(node for node in state.nodes if node in down and node != state.batch_node)
+    silent = down | _suspects_left(state)
+    return tuple(node for node in state.nodes if node in silent and node != state.batch_node)
 
 
 def not_asked(state: State) -> State:

@@ -255,8 +255,10 @@ def test_the_end_of_an_allocation_saves_and_moves(cause: StopCause) -> None:
     assert state.failures == 0
 
 
-def test_a_cancelled_run_is_never_restarted() -> None:
-    _, actions = tell([*RUNNING, stop(StopCause.CANCELLED), RanksStopped(generation=1)])
+@pytest.mark.parametrize("next_", [RanksStopped(generation=1), attempt()])
+def test_a_cancelled_run_is_never_restarted(next_: Event) -> None:
+    """Nor when its supervisor ends in the save, and lives again."""
+    _, actions = tell([*RUNNING, stop(StopCause.CANCELLED), next_])
     end = only(actions)
     assert isinstance(end, Finish)
     assert (end.outcome, end.exit_code) == (Outcome.CANCELLED, 93)

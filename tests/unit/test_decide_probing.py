@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from promises import step
 
 from relight.resilience.decide.actions import (
@@ -12,6 +14,7 @@ from relight.resilience.decide.actions import (
 )
 from relight.resilience.decide.causes import StopCause
 from relight.resilience.decide.events import (
+    AllocationArranged,
     AttemptStarted,
     Event,
     NodesProbed,
@@ -21,6 +24,7 @@ from relight.resilience.decide.events import (
     RanksHung,
     RanksStarted,
     RanksStopped,
+    RanksStraggled,
     StopRequested,
 )
 from relight.resilience.decide.policy import Policy
@@ -73,9 +77,9 @@ def test_a_spare_is_not_kept_waiting_for_a_command_on_a_dead_node_to_fail() -> N
     after, actions = tell(SILENT, state=state)
     assert isinstance(only(actions), ExcludeNode)
     assert after.phase is Phase.STARTING
-    assert (gone(state), gone(after)) == ((), ("n2",))
+    assert gone(state) == gone(after) == ("n2",), "the end of a job waits for no answer either"
     after, actions = tell(NodesProbed(answered=("n2",), silent={}), state=state)
-    assert (after.active, actions) == (("n1", "n3"), ())
+    assert (after.active, gone(after), actions) == (("n1", "n3"), (), ())
     preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
     _, actions = tell(started(2), preempted, state=after)
     assert isinstance(actions[-1], RequestAllocation)
@@ -150,3 +154,34 @@ def test_a_suspect_that_nobody_had_the_time_to_ask_is_avoided_by_the_next_job() 
     order = only(actions)
     assert isinstance(order, RequestAllocation)
     assert order.exclude == ("n2",)
+
+
+def test_a_node_that_is_lost_in_the_last_save_is_avoided_as_one_that_was_lost_before_it() -> None:
+    preempted = StopRequested(cause=StopCause.PREEMPTED, kill_at=9.0, evidence="x")
+    sent = AllocationArranged(mode="successor", job_id="8")
+    state, actions = tell(
+        attempt("n1", "n2", "n3"), FINE, started(), preempted, sent, LOST, STOPPED
+    )
+    order = only(actions)
+    assert isinstance(order, RequestAllocation)
+    assert order.exclude == ("n2",)
+    assert gone(state) == ("n2",), "or the next job would wait for it"
+
+
+def test_a_node_that_was_slow_before_it_fell_silent_is_down_like_others() -> None:
+    slow = RanksStraggled(generation=1, ranks=(1,), node="n2", detail="slow", by_node=True)
+    state, _ = tell(attempt("n1", "n2", "n3"), FINE, started(), slow, LOST, STOPPED)
+    state, actions = tell(UNANSWERED, started(2), SILENT, state=state)
+    assert isinstance(only(actions), ExcludeNode)
+    assert gone(state) == ("n2",)
+
+
+def test_a_later_supervisor_knows_which_node_was_left() -> None:
+    state, _ = tell(UNANSWERED, state=lose_n2("n1", "n2", "n3"))
+    _, actions = tell(attempt("n1", "n2", "n3"), FINE, state=state)
+    order = only(actions)
+    assert isinstance(order, StartRanks)
+    assert order.nodes == ("n1", "n3")
+    _, actions = tell(replace(attempt("n1", "n2"), attempt="8.0"), FINE, state=state)
+    order = only(actions)
+    assert isinstance(order, StartRanks), "another allocation has it because it is well"
