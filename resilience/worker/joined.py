@@ -16,9 +16,9 @@ from typing import Final
 
 from ..exit_codes import EXIT_FAILED
 from ..messages import Message
-from .activity import children_of
 from .memory import oom_kills
 from .node_command import End, NodeCommand
+from .other_process import OtherProcess
 from .program import tail
 
 # Between the end of a rank's connection and that of its process.
@@ -31,6 +31,8 @@ _TORN_DOWN: Final = (-signal.SIGTERM, -signal.SIGKILL)
 # A shell around a rank takes its status at once, and ends with it, if it has nothing else to do.
 _SHELL_S: Final = 1.0
 _BY_SIGNAL: Final = 128
+# A signal that has ended the command may have come for all: ranks hear of it, and are told to save.
+_ALONE_S: Final = 2.0
 
 
 class JoinedProgram:
@@ -54,8 +56,8 @@ class JoinedProgram:
         self.joined: list[int] = []
         self._command = command
         self._command_ended: End | None = None  # as the agent that has started it says
-        self._process: _Process | None = None
-        self._outermost: _Process | None = None  # the rank, or what was started to be the rank
+        self._process: OtherProcess | None = None
+        self._outermost: OtherProcess | None = None  # the rank, or what was started to be the rank
         self._status: int | None = None  # as wait(2) would give it
         self._shell_until: float | None = None
         self._said: int | None = None  # the code with which the rank means to end
@@ -64,6 +66,9 @@ class JoinedProgram:
         self._local_size = local_size
         self._told_to_stop = False
         self._torn_down_at: float | None = None
+        self._signalled = False
+        self._alone_since: float | None = None  # its command has failed, and it runs on
+        self._was_left_alone = False
         self._given_up = False
         self._ended_by_us = False
         self._killed = False
@@ -83,7 +88,7 @@ class JoinedProgram:
         """Take note of what the rank, or another agent, says; False when it is for us only."""
         match word["type"]:
             case "joined" if self._process is None:
-                self._process = _Process.of(pid)
+                self._process = OtherProcess.of(pid)
                 self._outermost = self._process.leader()
             case "failed":
                 self._failed = True
@@ -100,6 +105,8 @@ class JoinedProgram:
             case "signalled" if word["signal"] == "SIGTERM" and self._is_torn_down():
                 self._torn_down_at = time.monotonic()
                 return False
+            case "signalled":
+                self._signalled = True
         return True
 
     def told(self, word: Message) -> None:
@@ -126,11 +133,16 @@ class JoinedProgram:
         if self._process is None:
             if self._killed:
                 return self._end(-signal.SIGKILL)
-            return command_ended
+            return _without_its_ranks(command_ended)
+        if not self._is_over() and self._is_left_alone(command_ended):
+            self._was_left_alone = True
+            self._signal_all(signal.SIGKILL)  # nobody would count it as done
         if not self._is_over() or self._waits_for_a_shell():
             return None
         code = self._code()
         if not self._ended_by_us:
+            if self._was_left_alone and command_ended is not None:
+                return _before_its_ranks(command_ended)
             if self._torn_down_at is not None and code in _TORN_DOWN:
                 return command_ended  # whose words name the rank that failed
             if code == 0 and self._said in (None, 0) and self._command is not None:
@@ -191,6 +203,16 @@ class JoinedProgram:
             return self._outermost.siblings() < self._local_size
         return False
 
+    def _is_left_alone(self, command_ended: End | None) -> bool:
+        """Whether the command has failed for long enough, and nobody has told the rank to stop."""
+        if self._command is None or command_ended is None or command_ended["code"] == 0:
+            return False
+        if command_ended["stopped"] or self._told_to_stop or self._signalled:
+            return False
+        now = time.monotonic()
+        self._alone_since = self._alone_since or now
+        return now - self._alone_since >= _ALONE_S
+
     def _how_the_command_ended(self) -> End | None:
         how = self._command.poll() if self._command is not None else self._command_ended
         if how is None or "first_failed" not in how:
@@ -240,37 +262,6 @@ class JoinedProgram:
         }
 
 
-class _Process:
-    """A process that is no child of ours, by its number and the time of its start."""
-
-    def __init__(self, pid: int, begun: str) -> None:
-        self.pid = pid
-        self._begun = begun
-
-    @classmethod
-    def of(cls, pid: int) -> _Process:
-        fields = _stat(pid)
-        return cls(pid, fields[19] if fields else "")
-
-    def leader(self) -> _Process:
-        """Who leads its session; itself in ours. torchrun gives each rank a session."""
-        fields = _stat(self.pid)
-        session = int(fields[3]) if fields else self.pid
-        return self if session in (self.pid, os.getsid(0)) else _Process.of(session)
-
-    def siblings(self) -> int:
-        """How many children its parent has, with itself."""
-        fields = _stat(self.pid)
-        return len(children_of(int(fields[1]))) if fields else 0
-
-    def look(self) -> tuple[bool, int | None]:
-        """Whether it has ended, and its status while nobody has taken that (proc_pid_stat(5))."""
-        fields = _stat(self.pid)
-        if not fields or fields[19] != self._begun:
-            return True, None
-        return (True, int(fields[49])) if fields[0] in "ZX" else (False, None)
-
-
 def _code_and_signal(code: int) -> End:
     return {
         "code": code if code >= 0 else None,
@@ -278,9 +269,18 @@ def _code_and_signal(code: int) -> End:
     }
 
 
-def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/PID/stat`` from the state on; empty for a process that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+def _without_its_ranks(how: End | None) -> End | None:
+    """The end of a command of which no rank has joined: no success where they are yet to come."""
+    if how is None or not how.get("left_ranks"):
+        return how
+    line = "relight: the command of this node ended with 0 before its ranks: it has not waited"
+    return {**how, "code": EXIT_FAILED, "tail": [line]}
+
+
+def _before_its_ranks(how: End) -> End:
+    """The end of a command whose rank ran on; nothing that ranks have written led to a signal."""
+    ended = f"by {how['signal']}" if how["signal"] else f"with code {how['code']}"
+    words = [str(line) for line in how["tail"]] if isinstance(how["tail"], list) else []
+    kept = [line for line in words if how["signal"] is None or line.startswith("relight: oom_kill")]
+    line = f"relight: the command of this node ended {ended} while its ranks ran"
+    return {**how, "tail": [*kept, line]}

@@ -13,11 +13,13 @@ from typing import Final
 
 from ..messages import Message, abstract, encode
 from .environment import OF_A_RANK
+from .other_process import start_ranks
 from .program import TAIL_LINES, Program, last_lines
 
 _SAY_LIMIT_S: Final = 0.1
 # Each agent ends its own rank first: one that the end of the command took along would look killed.
 _RANKS_FIRST_S: Final = 0.5
+_EXEC_S: Final = 1.0  # in which what a shell has started last becomes another program
 _FIRST_FAILED: Final = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) ")
 _OF_TORCHRUN: Final = re.compile(r"torch/distributed/elastic/\S+ (Sending process|failed)")
 
@@ -34,6 +36,7 @@ class NodeCommand(Program):
     others: Sequence[str] = ()
     _how: End | None = None
     _sweep_at = float("inf")
+    _decide_at: float | None = None
 
     def poll(self) -> End | None:
         """As of any program, but what it has started stays."""
@@ -44,11 +47,21 @@ class NodeCommand(Program):
             if seen is None:
                 return None
             exited = seen.si_code == os.CLD_EXITED
+            left = self.left() if exited and seen.si_status == 0 else []
+            if left and not self._is_settled():
+                return None
             how = self._end(seen.si_status << 8 if exited else seen.si_status, 0)
-            self._how = {**how, **_first_failed(self._lines())}
+            left_ranks = start_ranks(left, self._process.pid)
+            self._how = {**how, **_first_failed(self._lines()), "left_ranks": left_ranks}
         elif self._how is None:
             self._how = self._end(127 << 8, 0)
         return self._how
+
+    def _is_settled(self) -> bool:
+        """Whether what it has left behind has had the time to show what it is."""
+        now = time.monotonic()
+        self._decide_at = self._decide_at or now + _EXEC_S
+        return now >= self._decide_at
 
     def _tail(self) -> list[str]:
         """What ranks have written last: before torchrun tells of their ends."""

@@ -161,14 +161,19 @@ class Program:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        ours = {self._spared, *self._beside}
-        while children := [child for child in _children() if child not in ours]:
+        while children := self.left():
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child, 0)
         remove_leftovers(self._begun)
+
+    def left(self) -> list[int]:
+        """What it has left behind, once it has ended."""
+        reaped = self._process is None or self._process.returncode is not None
+        ours = {self._spared, *self._beside, None if reaped else self.pid}
+        return [child for child in _children() if child not in ours]
 
     def _end(self, status: int, max_rss_bytes: int) -> dict[str, object]:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)

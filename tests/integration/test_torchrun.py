@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -18,9 +19,11 @@ from stage.agent import PATIENCE_S, Stage, gone, play
 from stage.below_torchrun import counting
 from stage.local import Run
 
-from relight.resilience.messages import abstract
+from relight.resilience.messages import Message, abstract
 from relight.resilience.supervise.journal import read_journals
+from relight.resilience.worker import joined
 from relight.resilience.worker.joined import JoinedProgram
+from relight.resilience.worker.node_command import NodeCommand
 
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 STEPS = 400
@@ -214,6 +217,78 @@ def test_the_end_of_the_command_before_is_none_of_this_one() -> None:
     assert rank.poll() is None
     assert not rank.heard({"type": "command_ended", "generation": 2, "how": how}, 7)
     assert rank.poll() == how
+
+
+class Command:
+    """A command of a node that has ended, as its agent sees it."""
+
+    pid = 0
+
+    def __init__(self, how: dict[str, object]) -> None:
+        self._how = how
+
+    def poll(self) -> dict[str, object]:
+        return self._how
+
+
+@pytest.mark.parametrize(
+    ("word", "order"),
+    [
+        ({"type": "beat"}, {"type": "checkpoint"}),
+        ({"type": "signalled", "signal": "SIGUSR1"}, {"type": "checkpoint"}),
+        ({"type": "beat"}, {"type": "stop_at", "step": 9}),
+    ],
+)
+def test_a_rank_that_its_command_has_left_does_not_run_on_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, word: Message, order: Message
+) -> None:
+    """What has ended torchrun may have been for all: who was told of it saves."""
+    monkeypatch.setattr(joined, "_ALONE_S", 0.0)
+    how: dict[str, object] = {"code": None, "signal": "SIGHUP", "stopped": False}
+    how["tail"] = ["KeyError: old"]
+    with subprocess.Popen(["sleep", "100"], start_new_session=True) as rank:
+        program = JoinedProgram(1, {}, None, cast(NodeCommand, Command(how)), 0, 1)
+        program.heard({"type": "joined"}, rank.pid)
+        program.heard(word, rank.pid)
+        program.told(order)
+        at_first = program.poll()
+        if word["type"] == "signalled" or order["type"] == "stop_at":
+            going_on = rank.poll() is None
+            rank.kill()
+            assert (going_on, at_first) == (True, None)
+            return
+        os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+        line = "relight: the command of this node ended by SIGHUP while its ranks ran"
+        assert program.poll() == {**how, "tail": [line]}
+
+
+# Leaves the rank that it has started, or a service that has nothing to do with ranks.
+LEAVES = """
+import os, subprocess, sys
+rank = [sys.executable, "-c", "import time; time.sleep(100)"]
+if "{what}" == "service":
+    subprocess.Popen(rank, env={{**os.environ, "RANK": "0"}}, start_new_session=True)
+    subprocess.Popen(rank)
+elif "{what}" == "rank":
+    subprocess.Popen(rank, env={{**os.environ, "RANK": "0"}})
+else:
+    subprocess.Popen([*rank, "/opt/bin/torchrun"])
+"""
+
+
+@pytest.mark.parametrize("what", ["rank", "torchrun"])
+def test_a_command_that_does_not_wait_for_its_ranks_is_no_success(
+    tmp_path: Path, what: str
+) -> None:
+    code, *_, tail = ends_of(LEAVES.format(what=what), tmp_path)
+    assert code == 1
+    assert tail == [
+        "relight: the command of this node ended with 0 before its ranks: it has not waited"
+    ]
+
+
+def test_what_ranks_leave_behind_is_no_rank(tmp_path: Path) -> None:
+    assert ends_of(LEAVES.format(what="service"), tmp_path)[0] == 0
 
 
 DEAF = """

@@ -53,6 +53,16 @@ RECORDED: list[tuple[str, int | str, str]] = [
         "relight.resilience.worker.errors.ProtectRefused: model: too late, protect before the "
         "first step",
     ),
+    (
+        "command-ended",
+        "SIGHUP",
+        "relight: the command of this node ended by SIGHUP while its ranks ran",
+    ),
+    (
+        "command-left",
+        1,
+        "relight: the command of this node ended with 0 before its ranks: it has not waited",
+    ),
     ("gpu-contained", 1, "NVRM: Xid (PCI:0000:9d:00): 94, pid=4711, Contained: SM (0x1)"),
     ("gpu-absent", 1, "RuntimeError: No CUDA GPUs\nCUDA error: no CUDA-capable device is detected"),
     (
