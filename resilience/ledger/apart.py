@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +29,8 @@ AGAIN_S: Final = 60.0  # so long a silent ledger is not asked again
 _REAP_S: Final = 0.5
 _READ: Final = "read"
 _KEEP: Final = "keep"
+# A requeue, which a node is left for, ends all processes of the job: it is recorded all the same.
+_NOT_FOR_US: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _BEGIN: Final = b"\0relight ledger\n"
 _one_writer: Final = threading.Lock()  # a record is read, changed and written: by one thread
 _silent: Final[dict[Path, float]] = {}  # when a ledger gave no answer, by the monotonic clock
@@ -88,12 +91,7 @@ class LedgerApart:
         if time.monotonic() - _silent.get(root, -AGAIN_S) < AGAIN_S:
             raise LedgerSilent(f"the ledger {root} gave no answer a moment ago")
         kind = "shared" if self.ledger.shared else "private"
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __spec__.name, action, str(root), kind],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        process = _start(action, str(root), kind)
         try:
             said, errors = process.communicate(data, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -152,6 +150,19 @@ def _keep(ledger: Ledger, record: Record) -> None:
         ledger.release(record)
     else:
         ledger.add(record)
+
+
+def _start(*arguments: str) -> subprocess.Popen[bytes]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_US)  # the child inherits it
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", __spec__.name, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -30,8 +30,9 @@ def test_a_ledger_apart_is_the_same(
     asked.add(record)
     asked.release(word)
     (own(ledger) / "n3.torn.json").touch()
-    greets = "import atexit\nprint('welcome')\natexit.register(print, 'goodbye')"
-    (tmp_path / "sitecustomize.py").write_text(greets)
+    greets = "import atexit\nprint('welcome')\natexit.register(print, 'goodbye')\n"
+    requeued = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"  # as Slurm does
+    (tmp_path / "sitecustomize.py").write_text(greets + requeued)
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # a greeting may come late
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     assert set(asked.files()) == {record, word, None}
