@@ -58,7 +58,7 @@ from .moving import allocation_arranged, allocation_refused, given_again
 from .outage import await_storage, storage_answered, storage_silent
 from .past import remember
 from .policy import Policy
-from .probing import ask, nodes_probed, not_asked, probe_unanswered
+from .probing import ask, for_preflight, nodes_probed, not_asked, probe_unanswered
 from .rules import Blame, Budget
 from .state import Phase, State
 from .storage_events import (
@@ -250,7 +250,7 @@ def _attempt_started(state: State, event: AttemptStarted, policy: Policy, now: f
     begun, told = (begun, "") if same else given_again(begun, policy)
     if policy.preflight and len(begun.healthy) >= policy.least_nodes:
         reason = told or "no rank starts on a node nobody looked at"
-        order = RunPreflight(nodes=begun.healthy, reason=reason)
+        order = RunPreflight(nodes=for_preflight(begun, policy), reason=reason)
         return replace(begun, phase=Phase.PREFLIGHT), (*actions, order)
     begun, more = start(begun, policy, now, told or "the allocation is there")
     return begun, (*actions, *more)

@@ -73,6 +73,13 @@ def _answered_late(state: State, event: NodesProbed) -> Decision:
     return exclude(state, silent, FaultCause.NODE_DOWN.value) if silent else (state, ())
 
 
+def for_preflight(state: State, policy: Policy) -> tuple[str, ...]:
+    """Without those that have answered nobody, where others are enough: it would wait for them."""
+    left = _suspects_left(state)
+    others = tuple(node for node in state.healthy if node not in left)
+    return others if len(others) >= policy.nodes else state.healthy
+
+
 def _suspects_left(state: State) -> set[str]:
     return {one.node for one in state.last_choice if one.cause == FaultCause.NODE_SUSPECT.value}
 

@@ -10,6 +10,7 @@ from relight.resilience.decide.actions import (
     Action,
     ExcludeNode,
     RequestAllocation,
+    RunPreflight,
     StartRanks,
 )
 from relight.resilience.decide.causes import StopCause
@@ -177,11 +178,19 @@ def test_a_node_that_was_slow_before_it_fell_silent_is_down_like_others() -> Non
 
 
 def test_a_later_supervisor_knows_which_node_was_left() -> None:
-    state, _ = tell(UNANSWERED, state=lose_n2("n1", "n2", "n3"))
-    _, actions = tell(attempt("n1", "n2", "n3"), FINE, state=state)
+    left, _ = tell(UNANSWERED, state=lose_n2("n1", "n2", "n3"))
+    state, actions = tell(attempt("n1", "n2", "n3"), state=left)
+    order = only(actions)
+    assert isinstance(order, RunPreflight)
+    assert order.nodes == ("n1", "n3"), "it would wait for the other one"
+    _, actions = tell(FINE, state=state)
     order = only(actions)
     assert isinstance(order, StartRanks)
     assert order.nodes == ("n1", "n3")
-    _, actions = tell(replace(attempt("n1", "n2"), attempt="8.0"), FINE, state=state)
+    _, actions = tell(replace(attempt("n1", "n2"), attempt="8.0"), FINE, state=left)
     order = only(actions)
     assert isinstance(order, StartRanks), "another allocation has it because it is well"
+    _, actions = tell(attempt("n1", "n2"), state=left)
+    order = only(actions)
+    assert isinstance(order, RunPreflight)
+    assert order.nodes == ("n1", "n2"), "no other is there any more"
