@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from relight.resilience.config import CommandPer
@@ -23,10 +23,25 @@ _MODULES: Final = {
     "torch.distributed.launch": "torchrun",
     "accelerate.commands.launch": "accelerate launch",
 }
+# Programs that become the one behind their options, each maybe with a value, and variables.
+_PREFIXES: Final = (
+    *(("env",), ("nice",), ("nohup",), ("numactl",)),
+    *(("uv", "run"), ("conda", "run"), ("poetry", "run"), ("pixi", "run")),
+)
 _RANKS: Final = ("--nproc-per-node", "--num-processes")  # of a node; accelerate: of all nodes
 _NODES: Final = ("--nnodes", "--num-machines")
-# Options of torchrun without a value (torch/distributed/run.py); what is no option is the program.
+# Options of torchrun (torch/distributed/run.py), those without a value first; what is no option is
+# the program.
 _FLAGS: Final = ("--standalone", "--module", "--no-python", "--run-path", "--virtual-local-rank")
+_OPTIONS: Final = (
+    *(*_FLAGS, "--nnodes", "--nproc-per-node", "--max-restarts", "--monitor-interval", "--role"),
+    *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--start-method"),
+    *("--event-log-handler", "--log-dir", "--redirects", "--tee", "--local-ranks-filter"),
+    *("--duplicate-stdout-filters", "--duplicate-stderr-filters", "--node-rank", "--master-addr"),
+    *("--master-port", "--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle"),
+    "--shutdown-timeout",
+)
+_SHORT: Final = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}
 _MEETING: Final = (
     *("--standalone", "--node-rank", "--master-addr", "--master-port"),
     *("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf"),
@@ -52,15 +67,14 @@ class Starter:
 
     @property
     def options(self) -> Iterator[tuple[str, str]]:
-        """Those of torchrun itself, spelt with dashes, each with its value or nothing."""
+        """Those of torchrun itself, in full, each with its value or nothing."""
         words = iter(self.arguments)
         for word in words:
             if not word.startswith("-"):
                 return
-            name, equals, value = word.partition("=")
-            name = name.replace("_", "-")
-            if not equals and name not in _FLAGS and name != "-m":
-                value = next(words, "")
+            name, value = _in_full(word)
+            if value is None:
+                value = "" if name in _FLAGS else next(words, "")
             yield name, value
 
     @property
@@ -80,15 +94,17 @@ class Starter:
 
     def _values(self, options: Sequence[str]) -> Iterator[str]:
         for word, after in pairwise((*self.arguments, "")):
-            name, equals, value = word.partition("=")
-            if name.replace("_", "-") in options:
-                yield value if equals else after
+            name, value = _in_full(word)
+            if name in options:
+                yield after if value is None else value
 
 
 def starter_of(command: Sequence[str]) -> Starter | None:
     """None for a command that starts one process, or hides what it starts, as a script does."""
-    command = _without_prefix(command)
     named = (command[0].rpartition("/")[2], *command[1:])
+    for words in _PREFIXES:
+        if named[: len(words)] == words:
+            return _behind_options(named[len(words) :])
     for words in _PROGRAMS:
         if named[: len(words)] == words:
             name = "torchrun" if words == ("torchrun",) else "accelerate launch"
@@ -97,6 +113,31 @@ def starter_of(command: Sequence[str]) -> Starter | None:
     if python is None or python.arguments[0] != "-m" or python.arguments[1] not in _MODULES:
         return None
     return Starter(_MODULES[python.arguments[1]], python.arguments[2:])
+
+
+def _behind_options(words: Sequence[str]) -> Starter | None:
+    before = ""
+    for place, word in enumerate(words):
+        if before in ("-m", "--module") and word in _MODULES:  # of uv run
+            return Starter(_MODULES[word], tuple(words[place + 1 :]))
+        starter = starter_of(words[place:])
+        may_be_value = before.startswith("-") and "=" not in before and not word.endswith(".py")
+        if starter is not None or not (word.startswith("-") or "=" in word or may_be_value):
+            return starter
+        before = word
+    return None
+
+
+def _in_full(word: str) -> tuple[str, str | None]:
+    """An option with dashes, and what is written to it: of a long one the beginning is enough."""
+    if word[:2] in _SHORT and word[2:3] not in ("", "="):
+        return _SHORT[word[:2]], word[2:]
+    name, equals, value = word.partition("=")
+    name = _SHORT.get(name, name.replace("_", "-"))
+    meant = [option for option in _OPTIONS if option.startswith(name)]
+    if name.startswith("--") and name not in _OPTIONS and len(meant) == 1:
+        name = meant[0]
+    return name, value if equals else None
 
 
 def command_per(spec: JobSpec) -> CommandPer:
@@ -118,7 +159,8 @@ def faults_of_starters(spec: JobSpec) -> Iterator[str]:
         starter = starter_of(command)
         if starter is None:
             continue
-        if starter.name != "torchrun" or path != "command" or spec.mpi or spec.resources.components:
+        per_task = spec.mpi or spec.resources.components
+        if starter.name != "torchrun" or path not in ("command", "resume") or per_task:
             if not _saves_itself(spec):
                 yield f"{path}: {_fault_of(starter)}"
         elif command_per(spec) == "node":
@@ -129,6 +171,8 @@ def faults_of_starters(spec: JobSpec) -> Iterator[str]:
 
 def _commands(spec: JobSpec) -> Iterator[tuple[str, Sequence[str]]]:
     yield "command", spec.command
+    if spec.resume:
+        yield "resume", spec.resume
     for number, one in enumerate(spec.resources.components):
         if one.command is not None:
             yield f"resources.components.{number}.command", one.command
@@ -137,17 +181,6 @@ def _commands(spec: JobSpec) -> Iterator[tuple[str, Sequence[str]]]:
 def _saves_itself(spec: JobSpec) -> bool:
     """Whether the program is one of those that need not join."""
     return bool(spec.resume or spec.checkpoint.signal or spec.checkpoint.done)
-
-
-def _without_prefix(command: Sequence[str]) -> Sequence[str]:
-    """``env NAME=VALUE...`` and ``uv run`` only become what follows them."""
-    if command[:2] == ["uv", "run"]:
-        rest = command[2:]
-    elif command[0] == "env":
-        rest = list(dropwhile(lambda word: "=" in word, command[1:]))
-    else:
-        return command
-    return rest or command
 
 
 def _fault_of(starter: Starter) -> str:
@@ -191,8 +224,18 @@ def _faults_of(torchrun: Starter, spec: JobSpec) -> Iterator[str]:
                 yield f"{told}: ranks are started again by relight; leave it out"
             case "--signals-to-handle":
                 yield f"{told}: ranks are told by relight to save; leave it out"
+            case "--redirects" if _hides_stderr(value):
+                yield (
+                    f"{told}: the cause of a rank's end is looked for in the output of torchrun; "
+                    f"write --tee={value}, which fills the same files"
+                )
             case _ if several and name in _MEETING:
                 yield f"{told}: where ranks meet relight says, anew at each start; leave it out"
+
+
+def _hides_stderr(value: str) -> bool:
+    """Of all ranks, or of some: ``3``, or ``0:3,1:2`` (torch.distributed.elastic's Std)."""
+    return any(part.rpartition(":")[2] in ("2", "3") for part in value.split(","))
 
 
 def _counts(resources: Resources) -> tuple[str, ...]:

@@ -21,6 +21,9 @@ TWO = "resources: {nodes: 2, tasks_per_node: 4, gpus_per_node: 4}"
         ("torchrun a.py", "resources: {nodes: {min: 1, max: 4}, tasks_per_node: 4}"),
         ("env LR=1 OMP_NUM_THREADS=2 torchrun a.py", TWO),
         ("uv run torchrun a.py", TWO),
+        ("/opt/bin/uv run --no-sync --env-file .env torchrun -r1 -t 3 a.py", TWO),
+        ("uv run --with=rich -m torch.distributed.run a.py", TWO),
+        ("env -u PET_NNODES LR=1 conda run -n env torchrun --redirects 0:1,1:0 a.py", TWO),
         ("[bash, -c, 'torchrun a.py']", f"command_per: node\n{TWO}"),
         ("torchrun train.py", f"command_per: node\ncheckpoint: {{signal: USR1}}\n{TWO}"),
     ],
@@ -36,6 +39,9 @@ def test_torchrun_is_run_once_on_each_node(command: str, more: str) -> None:
         "command: torchrun train.py\ncheckpoint: {done: 'state/*'}",
         "command: torchrun --max-restarts 3 train.py\nresume: torchrun train.py --resume",
         "command: python torchrun.py",
+        "command: uv run --no-sync train.py --by torchrun",
+        "command: env -u PET_NNODES python train.py torchrun",
+        "command: env",
         "command: python -m torch.distributed",
         "command: accelerate env",
         "command: [bash, -c, 'torchrun train.py']",
@@ -54,6 +60,15 @@ def test_others_are_run_once_per_task(spec: str) -> None:
             "--nproc-per-node=8, and resources.tasks_per_node is 1: write 8 there",
         ),
         ("torchrun --nproc_per_node=gpu a.py", "", "tasks_per_node is 1: write their number"),
+        ("torchrun --nproc 2 a.py", TWO, "--nproc-per-node=2, and resources.tasks_per_node is 4"),
+        ("torchrun --max_restart 2 a.py", TWO, "--max-restarts=2: ranks are started again by"),
+        ("torchrun -r3 --log-dir d a.py", TWO, "--redirects=3: the cause of a rank's end is"),
+        ("torchrun --redirects=0:2 a.py", TWO, "write --tee=0:2, which fills the same files"),
+        (
+            "torchrun a.py",
+            f"resume: uv run --no-sync torchrun --standalone a.py\ncommand_per: node\n{TWO}",
+            "torchrun is told --standalone",
+        ),
         ("torchrun --nnodes 3 a.py", TWO, "--nnodes=3, and resources.nodes is 2: write the number"),
         (
             "torchrun --nnodes 1:2 a.py",
@@ -79,4 +94,4 @@ def test_what_makes_another_world_is_refused(command: str, more: str, message: s
         parse_spec(f"name: lm\ncommand: {command}\n{more}", "job.yaml")
     (fault,) = caught.value.faults
     assert message in fault.message
-    assert fault.line in (2, 3)
+    assert fault.line in (2, 3)  # of the command, of what follows it
