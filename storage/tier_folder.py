@@ -3,6 +3,8 @@
 A name proves nothing: the tier may hold other things, and others may write there. What is removed
 is a private folder of this user that has our mark, and is reached through no link.
 
+``python -m relight.storage.tier_folder FOLDER`` removes that of a run.
+
 Standard library only: agents use it.
 """
 
@@ -13,6 +15,7 @@ import fcntl
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +27,11 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def tier_folder(tier: Path, run_id: str, node: str) -> Path:
     """Of one run on one node: hosts of a test may share a machine, and its memory."""
-    return tier / f"relight-{run_id}" / node
+    return run_folder(tier, run_id) / node
+
+
+def run_folder(tier: Path, run_id: str) -> Path:
+    return tier / f"relight-{run_id}"
 
 
 def make_private(folder: Path) -> None:
@@ -135,3 +142,7 @@ def _is_ours(run: int) -> bool:
     with suppress(FileNotFoundError):
         return stat.S_ISREG(os.stat(MARK, dir_fd=run, follow_symlinks=False).st_mode)
     return False
+
+
+if __name__ == "__main__":
+    _remove(Path(sys.argv[1]))

@@ -85,6 +85,11 @@ class Ranks:
         """The nodes that ranks are to run on, and from which no agent has come."""
         return self._agents.absent
 
+    @property
+    def with_agents(self) -> frozenset[str]:
+        """The nodes with an agent that speaks."""
+        return frozenset(line.node for line in self._agents.lines.values())
+
     def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The nodes that carry these ranks."""
         return tuple(dict.fromkeys(self._alive[rank] for rank in ranks if rank in self._alive))

@@ -55,6 +55,7 @@ from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Standing, read_verdict, write_progress
+from .tier_leftovers import remove_leftovers
 from .transfers import Transfers
 from .waits import Waited, Waits
 from .watch import Watch
@@ -299,6 +300,8 @@ class Supervisor:
         told = await notify(self._config, order, step, self._left_s())
         seen = await self._watch.after(order, self._state)
         await self._handle([*told, *seen])
+        there, left_s = self._ranks.with_agents, self._left_s()
+        await remove_leftovers(self._config, self._cluster, self._state, there, left_s)
         if order.outcome is not Outcome.INTERRUPTED:  # Slurm may start that job again, as a whole
             await asyncio.to_thread(self._cluster.give_back, gone(self._state))
         await self._show()
