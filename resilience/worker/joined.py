@@ -19,7 +19,7 @@ from ..messages import Message
 from .memory import oom_kills
 from .node_command import End, NodeCommand
 from .other_process import OtherProcess
-from .program import tail
+from .program import full_disk, tail
 
 # Between the end of a rank's connection and that of its process.
 _PARTING_S: Final = 0.1
@@ -254,6 +254,8 @@ class JoinedProgram:
         last = [] if code == -signal.SIGKILL or self.log is None else tail(self.log)
         if code != 0 and oom_kills() > self._oom_kills:
             last.append("relight: oom_kill: the kernel ended a process here for lack of memory")
+        if code > 0 and not self._ended_by_us and self.log is not None:
+            last += full_disk(self.log)
         return {
             **_code_and_signal(code),
             "stopped": self._ended_by_us,

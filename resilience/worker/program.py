@@ -179,10 +179,8 @@ class Program:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)
         if code != 0 and oom_kills() > self._oom_kills:
             self._note_lack_of_memory(max_rss_bytes)
-        failed = code > 0 and not self._ended_by_us
-        if failed and self.log is not None and _is_full(self.log.parent):
-            # What it had to say of its end is not there.
-            self._unwritten.append(f"relight: {os.strerror(errno.ENOSPC)} for {self.log}")
+        if code > 0 and not self._ended_by_us and self.log is not None:
+            self._unwritten += full_disk(self.log)
         return {
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
@@ -294,13 +292,14 @@ def last_lines(log: Path) -> list[str]:
         return [_away(error)]
 
 
-def _is_full(folder: Path) -> bool:
-    """Whether not even a line can be written there."""
+def full_disk(log: Path) -> list[str]:
+    """A line where none can be written: what a program had to say of its end is not there."""
     try:
-        found = os.statvfs(folder)
+        found = os.statvfs(log.parent)
     except OSError:
-        return False
-    return found.f_bavail * found.f_frsize < _FULL_BYTES
+        return []
+    is_full = found.f_bavail * found.f_frsize < _FULL_BYTES
+    return [f"relight: {os.strerror(errno.ENOSPC)} for {log}"] if is_full else []
 
 
 def _away(error: OSError) -> str:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import psutil
@@ -260,6 +261,24 @@ def test_a_rank_that_its_command_has_left_does_not_run_on_for_nothing(
         os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
         line = "relight: the command of this node ended by SIGHUP while its ranks ran"
         assert program.poll() == {**how, "tail": [line]}
+
+
+def test_a_rank_that_could_not_write_why_it_failed_has_a_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log is on a full disk, as that of a rank without torchrun may be."""
+    full = SimpleNamespace(f_bavail=0, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    fails = ["sh", "-c", "read line; exit 1"]
+    with subprocess.Popen(fails, stdin=subprocess.PIPE, start_new_session=True) as rank:
+        program = JoinedProgram(1, {}, tmp_path / "0.log", None, 1, 2)
+        program.heard({"type": "joined"}, rank.pid)
+        assert rank.stdin
+        rank.stdin.close()
+        os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+        end = program.poll()
+    assert end
+    assert (end["code"], "No space left on device" in str(end["tail"])) == (1, True)
 
 
 # Leaves the rank that it has started, or a service that has nothing to do with ranks.
