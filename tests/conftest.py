@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from relight.resilience.health.check import Candidate
 settings.register_profile("relight", deadline=None)
 settings.load_profile("relight")
 
-PATIENCE_S = 5.0  # what has been told to end may take this long
+PATIENCE_S = 60.0  # what has been told to end may take this long, on a busy machine
 
 
 # A shell ignores the one for what runs in its background, and nohup the other: so would all that
@@ -73,7 +74,10 @@ def _nothing_leaks() -> Iterator[None]:
     _, left = psutil.wait_procs(list(_children() - children), timeout=PATIENCE_S)
     for thread in set(threading.enumerate()) - threads:
         thread.join(max(deadline - time.monotonic(), 0.0))
-    leaks = [f"process {child.pid}: {child.cmdline()}" for child in left]
+    leaks = []
+    for child in left:
+        with suppress(psutil.NoSuchProcess):  # it has ended since
+            leaks.append(f"process {child.pid}: {child.cmdline()}")
     leaks += [f"thread {thread.name}" for thread in set(threading.enumerate()) - threads]
     leaks += [f"file descriptor {fd} of {target}" for fd, target in _channels() - channels]
     if leaks:

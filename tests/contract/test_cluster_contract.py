@@ -130,5 +130,5 @@ def test_a_local_step_runs(run_config: RunConfig, tmp_path: Path) -> None:
         request_for("n1", "n2", argv=("bash", "-c", "echo $WORD $RELIGHT_TASK")), output=output
     )
     command = cluster.step_command(request)
-    subprocess.run(command.argv, env=dict(command.env), check=True, timeout=30)
+    subprocess.run(command.argv, env=dict(command.env), check=True, timeout=120)
     assert sorted(output.read_text().splitlines()) == [f"a b {task}" for task in range(4)]

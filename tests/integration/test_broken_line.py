@@ -8,12 +8,14 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from stage.local import UNDISTURBED, UNTIL_TOLD, wait_until
+import pytest
+from stage.local import PATIENCE_S, UNDISTURBED, UNTIL_TOLD, wait_until
 from stage.proxy import Proxy
 
 from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster
 from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
+from relight.resilience.supervise import agents
 from relight.resilience.supervise.cluster import Command, StepRequest
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.supervisor import supervise
@@ -34,7 +36,7 @@ class BehindProxy(LocalCluster):
 
 
 def test_a_cut_that_heals_costs_nothing_and_one_that_stays_a_restart(
-    run_config: RunConfig, tmp_path: Path, proxy: Proxy
+    run_config: RunConfig, tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program, stop = tmp_path / "program.py", tmp_path / "stop"
     program.write_text(UNTIL_TOLD.format(stop=str(stop)))
@@ -59,13 +61,15 @@ def test_a_cut_that_heals_costs_nothing_and_one_that_stays_a_restart(
     def disturb() -> None:
         try:
             wait_until(lambda: newest() > 0)
+            monkeypatch.setattr(agents, "BROKEN_LIMIT_S", PATIENCE_S)
             proxy.cut()
             cut_at = newest()
-            proxy.turned_away.wait(10)  # an agent has tried in vain to come back
+            assert proxy.turned_away.wait(PATIENCE_S), "an agent has tried in vain to come back"
             proxy.heal()
             # What ranks say of saves while the way is cut is not lost, and order nothing twice.
             wait_until(lambda: newest() >= cut_at + 60)
             assert len(seen("RanksStarted")) == 1
+            monkeypatch.undo()
             proxy.cut()
             wait_until(lambda: bool(seen("RankLost")))
             proxy.heal()

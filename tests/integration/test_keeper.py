@@ -40,7 +40,7 @@ def run(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A keeper whose supervisor is ``life(n)``, as ``body`` defines it."""
     program = f"{HEAD}{body}\nsys.exit(keep(life, lambda: None, lambda: 70))"
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_an_exit_code_is_final() -> None:
@@ -72,7 +72,7 @@ def life(n):
     os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(keep(life, steps, lambda: 75))"""
     command = [sys.executable, "-c", HEAD + body]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 75, "then it is left"
     assert done.stdout.split() == [str(n) for n in range(1, 2 * LIVES + 1)]
 

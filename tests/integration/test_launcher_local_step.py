@@ -14,7 +14,7 @@ import pytest
 
 from relight.launcher.clusters import adoption
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def start(tmp_path: Path, *argv: str, nodes: str = "node0,node2") -> subprocess.Popen[bytes]:
@@ -91,6 +91,7 @@ def test_what_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def spares(pid: int, number: int) -> None:
         if pid != stuck.pid:
             kill(pid, number)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
     monkeypatch.setattr(os, "kill", spares)
     monkeypatch.setattr(adoption, "_REAP_S", 0.1)

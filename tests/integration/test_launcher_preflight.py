@@ -151,7 +151,7 @@ def test_its_step_ends_with_it_however_that_ends(
             step = psutil.Process(int(begun.read_text()))
             looking.kill()
         with contextlib.suppress(psutil.TimeoutExpired):  # a zombie, where nobody waits for it
-            step.wait(10)
+            step.wait(60)
         assert not step.is_running() or step.status() == psutil.STATUS_ZOMBIE
 
 

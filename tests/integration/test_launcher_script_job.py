@@ -20,7 +20,7 @@ from relight.resilience.supervise.standing import read_verdict
 
 SLURM = Path(__file__).parents[1] / "data" / "slurm"
 RELIGHT = Path(sys.executable).with_name("relight")
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Job:

@@ -191,7 +191,7 @@ def test_a_command_that_hangs_is_ended(slurm: FakeSlurm) -> None:
     started = time.monotonic()
     with pytest.raises(ClusterUnavailable, match=r"within 0\.3 s"):
         SlurmClient(timeout_s=0.3, pauses_s=()).job(JOB_ID)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 50
 
 
 def test_no_slurm_here(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stage.local import PATIENCE_S, RELIGHT, UNDISTURBED, UNTIL_TOLD, Run, wait_until
+from stage.local import PATIENCE_S, RELIGHT, UNDISTURBED, UNTIL_TOLD, Run, below, wait_until
 
 
 @pytest.fixture
@@ -195,7 +195,5 @@ def test_a_program_that_saves_by_itself(tmp_path: Path) -> None:
 
 
 def _rank(run: Run) -> psutil.Process:
-    for process in psutil.Process(run.process.pid).children(recursive=True):
-        if "program.py" in process.cmdline():
-            return process
-    raise AssertionError("no rank runs")
+    words = below(psutil.Process(run.process.pid))
+    return next(one for one in words if "program.py" in words[one])

@@ -200,16 +200,18 @@ def interrupt_sbatch(
 ) -> str:
     """Ctrl-C at ``relight``, or another end, while sbatch, which has sent the job, has not answered
     yet, and while it looks for that job; what is said."""
-    (fake / "sbatch.sleep").write_text("3")
+    (fake / "sbatch.sleep").write_text("10")
     (fake / "sbatch.err").unlink()
     program = Path(sys.executable).with_name("relight")
     process = subprocess.Popen([program, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (fake / "sbatch.blocked").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     (folder,) = folders(tmp_path)
     (fake / "squeue.out").write_text(f"43|PENDING|Priority|N/A|{folder}/job.sh\n")
+    if again:
+        (fake / "squeue.rc").write_text("1")  # or the search might be over before
     assert process.stderr is not None
     process.send_signal(by)
     assert "looking for a job" in process.stderr.readline()

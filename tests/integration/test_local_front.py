@@ -59,7 +59,7 @@ def test_a_run_folder_that_cannot_be_read_is_looked_at_again(run_config: RunConf
     assert process.stderr is not None
     said = process.stderr.readline()
     root.chmod(0o700)
-    _, rest = process.communicate(timeout=30)
+    _, rest = process.communicate(timeout=120)
     assert "the run folder is waited for: [Errno 13]" in said, said + rest
     assert process.returncode == 0, "there was a second attempt"
 
@@ -68,7 +68,7 @@ def test_a_terminal_that_is_closed_stops_the_run_so_that_it_can_go_on(
     run_config: RunConfig,
 ) -> None:
     process = front(run_config, "kill -HUP $PPID\nexec sleep 60\n")
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 75
     assert not RunFolder(run_config.run_dir).cancelled.exists()
     resumed = CliRunner().invoke(relight, ["run", "--resume", str(run_config.run_dir)])

@@ -73,8 +73,8 @@ def test_signals_reach_the_supervisor_and_not_the_program(tmp_path: Path) -> Non
     async def scene(made: Stage) -> None:
         agent = await made.agent()
         await made.hear("hello")
-        made.start("import sys; print('up', flush=True); sys.stdin = open('go'); sys.stdin.read()")
         os.mkfifo(tmp_path / "go")
+        made.start("import sys; print('up', flush=True); sys.stdin = open('go'); sys.stdin.read()")
         program = (await made.hear("started"))["pid"]
         assert isinstance(program, int)
         for number in (signal.SIGTERM, signal.SIGUSR1):

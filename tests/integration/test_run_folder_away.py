@@ -43,7 +43,7 @@ print(json.dumps(end))
 
 def end_of(command: str, folder: Path, when: str) -> dict[str, Any]:
     argv = [sys.executable, "-c", AGENT, str(folder), when, command]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     end: dict[str, Any] = json.loads(done.stdout)
     return end

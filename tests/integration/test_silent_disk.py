@@ -31,8 +31,8 @@ from relight.resilience.supervise.pace import Pace
 from relight.resilience.supervise.saves import Saves
 
 FAKE_BIN = Path(__file__).parents[1] / "data" / "slurm" / "fake" / "bin"
-STALL_S = 4.0
-AT_ONCE_S = 3.0
+STALL_S = 300.0
+AT_ONCE_S = 60.0
 ALLOCATION = Allocation(
     job_id="7", restart_count=0, nodes=("n1",), batch_node="n1", supervisor_host="n1"
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,13 +141,11 @@ def test_steps_go_on_while_the_disk_stalls(disk: Disk, tmp_path: Path) -> None:
     try:
         assert saving.save(Target(directory, 1, ONE, World(), Notes()), STATE, conclude)
         assert saving.settle()
-        disk.stall("CREATE", 1.0)
-        begun_s = time.monotonic()
+        disk.stall("CREATE", 300.0)
         assert saving.save(Target(directory, 2, ONE, World(), Notes()), STATE, conclude)
-        taken_s = time.monotonic() - begun_s
         assert [receipt.step for receipt in receipts] == [1]
+        disk.mend()
         assert saving.settle()
-        assert time.monotonic() - begun_s >= 1.0 > taken_s
         disk.fail("FSYNC", errno.EIO)
         assert saving.save(Target(directory, 3, ONE, World(), Notes()), STATE, conclude)
         assert not saving.settle()

@@ -30,10 +30,12 @@ TRACEME, SYSCALL, SETOPTIONS, GET_SYSCALL_INFO = 0, 24, 0x4200, 0x420E
 GOOD_STOPS, FOLLOW_THREADS, KILL_WITH_US = 0x1, 0x8, 0x100000
 ANY_THREAD = 0x40000000
 CHANGING = {  # numbers of x86-64
-    1: "write", 2: "open", 3: "close", 18: "pwrite64", 74: "fsync", 77: "ftruncate", 82: "rename",
+    1: "write", 2: "open", 18: "pwrite64", 74: "fsync", 77: "ftruncate", 82: "rename",
     83: "mkdir", 84: "rmdir", 86: "link", 87: "unlink", 257: "openat", 258: "mkdirat",
     263: "unlinkat", 264: "renameat", 265: "linkat", 285: "fallocate", 296: "pwritev",
 }  # fmt: skip
+FLAGS_OF = {"open": 1, "openat": 2}  # their arguments from 0
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the system call numbers are those of x86-64"
@@ -92,7 +94,7 @@ def run_to(call: int, child: int) -> int:
                 return status
             continue
         stop = os.WSTOPSIG(status)
-        if stop == signal.SIGTRAP | 0x80 and entered(thread) in CHANGING:
+        if stop == signal.SIGTRAP | 0x80 and is_about_to_change(thread):
             made += 1
             if made == call:
                 os.kill(child, signal.SIGKILL)
@@ -100,12 +102,15 @@ def run_to(call: int, child: int) -> int:
         ptrace(SYSCALL, thread, 0 if ours else stop)
 
 
-def entered(thread: int) -> int | None:
-    """The number of the system call that a stopped thread is about to make."""
+def is_about_to_change(thread: int) -> bool:
+    """Whether a stopped thread is about to make a call that may change what is on disk."""
     info = (ctypes.c_uint64 * 11)()
     size = ctypes.c_void_p(ctypes.sizeof(info))
     LIBC.ptrace(ctypes.c_long(GET_SYSCALL_INFO), ctypes.c_long(thread), size, info)
-    return info[3] if info[0] & 0xFF == 1 else None
+    if info[0] & 0xFF != 1 or info[3] not in CHANGING:
+        return False
+    place = FLAGS_OF.get(CHANGING[info[3]])
+    return place is None or bool(info[4 + place] & WRITING)
 
 
 def ptrace(request: int, thread: int, data: int = 0) -> int:

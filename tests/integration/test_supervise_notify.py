@@ -59,7 +59,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def told(config: RunConfig, ways: NotifyConfig, limit_s: float = 20.0) -> list[Notified]:
+def told(config: RunConfig, ways: NotifyConfig, limit_s: float = 60.0) -> list[Notified]:
     asked = replace(config, notify=ways)
     assert RunConfig.from_json(asked.to_json()) == asked
     return asyncio.run(notify(asked, END, 120, 3600.0, limit_s=limit_s))
@@ -100,7 +100,7 @@ def test_nobody_is_told_of_what_was_not_asked_for(run_config: RunConfig) -> None
 
 
 def test_failures_are_told_without_the_address(server: Server, run_config: RunConfig) -> None:
-    def failure(url: str, limit_s: float = 20.0) -> str:
+    def failure(url: str, limit_s: float = 60.0) -> str:
         (one,) = told(run_config, NotifyConfig(on=("failed",), webhook=url), limit_s)
         return one.failure
 
@@ -112,10 +112,10 @@ def test_failures_are_told_without_the_address(server: Server, run_config: RunCo
 
 
 def test_a_command_that_fails_or_is_not_there(run_config: RunConfig) -> None:
-    def failure(*command: str) -> str:
-        (one,) = told(run_config, NotifyConfig(on=("failed",), command=command), limit_s=1.0)
+    def failure(*command: str, limit_s: float = 60.0) -> str:
+        (one,) = told(run_config, NotifyConfig(on=("failed",), command=command), limit_s)
         return one.failure
 
     assert failure("false") == "exit code 1"
-    assert failure("sleep", "600") == "no end after 1 s"
+    assert failure("sleep", "600", limit_s=1.0) == "no end after 1 s"
     assert failure("/not/there") == "/not/there cannot be started: No such file or directory"

@@ -38,7 +38,7 @@ NODES = ("n1", "n2", "n3", "n4", "n5")
 ALLOCATION = Allocation(
     job_id="7", restart_count=0, nodes=NODES, batch_node="n1", supervisor_host="n1"
 )
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 
 
 class Quiet:

@@ -11,9 +11,12 @@ from pathlib import Path
 from stage.local import PATIENCE_S, RELIGHT
 
 PROGRAM = """\
-import random, sys, time
+import os, random, time
+from pathlib import Path
 import numpy as np
 import relight
+
+saves = Path(os.environ["RELIGHT_CHECKPOINT_DIR"])
 
 random.seed(1)
 run = relight.join(rng={rng})
@@ -23,7 +26,9 @@ for step in run.steps({steps}):
     forgotten += 1
     field[step] = {value}
     run.values["total"] += random.random()
-    time.sleep(0.03)
+    # It is over once it was saved, and not before it was told to restart.
+    if not any(saves.glob("0*/MANIFEST.json")):
+        time.sleep(0.5 if step > 20 else 0.03)
 """
 
 

@@ -20,7 +20,7 @@ from relight.resilience.worker.standby import (
     modules_worth_having,
 )
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 SCRIPT = """
 import json, os, sys
@@ -55,7 +55,7 @@ def run_warm(
     assert standby.ready(PATIENCE_S)
     process = standby.become(argv, env, str(cwd), log)
     assert process is not None
-    return process.wait(30)
+    return process.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("as_module", [False, True], ids=["script", "module"])
@@ -125,7 +125,7 @@ def test_a_stopped_one_is_not_waited_for(script: Path, tmp_path: Path, when: str
     for size_bytes in (0, 200_000):
         env = {"LARGE": "x" * size_bytes}
         assert standby.become(argv, env, "/", tmp_path / "log") is None
-    assert time.monotonic() - begun < 3 * ANSWER_LIMIT_S
+    assert time.monotonic() - begun < 10 * ANSWER_LIMIT_S
     standby.end()
 
 

@@ -61,7 +61,7 @@ class PretendedAgent:
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(folder / "agent.sock"))
         self._server.listen()
-        self._server.settimeout(30)
+        self._server.settimeout(120)
 
     def start(
         self,
@@ -87,7 +87,7 @@ class PretendedAgent:
             text=True,
         )
         self._line, _ = self._server.accept()
-        self._line.settimeout(30)
+        self._line.settimeout(120)
         self._reader = self._line.makefile("rb")
 
     def next_of(self, kind: str) -> dict[str, object]:
@@ -122,7 +122,7 @@ class PretendedAgent:
 
     def ending(self) -> tuple[int, str]:
         """Exit code, and all that it printed until then."""
-        output, _ = self.program.communicate(timeout=30)
+        output, _ = self.program.communicate(timeout=120)
         return self.program.returncode, output.strip()
 
     def close(self) -> None:

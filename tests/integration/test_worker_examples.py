@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from relight.storage.choose import newest_valid
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+FAULTY = Path(__file__).resolve().parents[1] / "stage" / "faulty.py"
 TRAIN = [str(EXAMPLES / "train_lm.py"), "--steps=8", "--batch=2", "--width=16", "--context=16"]
 HEAT = [str(EXAMPLES / "heat.py"), "--steps=60", "--size=32"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -54,7 +56,7 @@ def finish(command: Sequence[str], directory: Path, interval: str) -> list[str]:
     """The lines of a run that is left alone."""
     process = start(command, directory, interval)
     try:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
     finally:
         signal_all(process, signal.SIGKILL)
     assert process.returncode == 0
@@ -62,19 +64,29 @@ def finish(command: Sequence[str], directory: Path, interval: str) -> list[str]:
 
 
 def interrupt(
-    command: Sequence[str], directory: Path, interval: str, line: str, number: signal.Signals
+    launcher: Sequence[str],
+    program: Sequence[str],
+    directory: Path,
+    interval: str,
+    step: int,
+    number: signal.Signals,
 ) -> int:
-    """Signals all processes of the run as soon as it has printed a line that begins so.
+    """Signals all processes of a run whose rank 0 waits before this step, and lets that go on.
 
     A checkpoint of an earlier step may still be on its way to the disk: it is waited for.
     """
-    process = start(command, directory, interval)
-    assert process.stdout is not None
-    assert any(text.startswith(line) for text in process.stdout), "it ended too early"
-    while newest_valid(directory) is None:
-        assert process.poll() is None, "it ended without a checkpoint"
-    signal_all(process, number)
-    process.communicate(timeout=60)
+    waits = directory.with_suffix(".waits")
+    fault = [str(FAULTY), "wait", "0", str(step), str(waits)]
+    process = start([*launcher, *fault, *program], directory, interval)
+    try:
+        while not waits.exists() or newest_valid(directory) is None:
+            assert process.poll() is None, "it ended without a checkpoint"
+            time.sleep(0.02)
+        signal_all(process, number)
+        waits.with_suffix(".go").touch()
+        process.communicate(timeout=300)
+    finally:
+        signal_all(process, signal.SIGKILL)
     return process.returncode
 
 
@@ -82,7 +94,7 @@ def test_train_lm_continues_after_sigterm(tmp_path: Path) -> None:
     command = [sys.executable, *TRAIN]
     expected = finish(command, tmp_path / "undisturbed", "3 steps")
     disturbed = tmp_path / "disturbed"
-    code = interrupt([*command, "--step-time=0.1"], disturbed, "3 steps", "step 4", signal.SIGTERM)
+    code = interrupt([sys.executable], TRAIN, disturbed, "3 steps", 5, signal.SIGTERM)
     assert code == 75
     saved = newest_step(disturbed)
     rest = finish(command, disturbed, "3 steps")
@@ -94,7 +106,7 @@ def test_two_ranks_of_train_lm_continue_after_sigkill(tmp_path: Path) -> None:
     command = [*TORCHRUN, *TRAIN]
     expected = finish(command, tmp_path / "undisturbed", "3 steps")
     disturbed = tmp_path / "disturbed"
-    interrupt([*command, "--step-time=0.1"], disturbed, "3 steps", "step 4", signal.SIGKILL)
+    interrupt(TORCHRUN, TRAIN, disturbed, "3 steps", 5, signal.SIGKILL)
     saved = newest_step(disturbed)
     rest = finish(command, disturbed, "3 steps")
     assert rest == expected[-len(rest) :]
@@ -116,9 +128,7 @@ def first_step(lines: Sequence[str]) -> int:
 def test_heat_killed_on_four_ranks_goes_on_with_three_and_with_five(tmp_path: Path) -> None:
     expected = finish([sys.executable, *HEAT], tmp_path / "undisturbed", "20 steps")
     killed = tmp_path / "killed"
-    interrupt(
-        [*mpirun(4), *HEAT, "--step-time=0.02"], killed, "20 steps", "step 30", signal.SIGKILL
-    )
+    interrupt(mpirun(4), HEAT, killed, "20 steps", 31, signal.SIGKILL)
     saved = newest_step(killed)
     for ranks in (4, 3, 5):
         directory = tmp_path / str(ranks)

@@ -13,7 +13,7 @@ from pathlib import Path
 from relight.resilience.messages import Message
 from relight.resilience.supervise.channel import AgentLine, Channel
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @dataclass

@@ -39,6 +39,12 @@ def run_out_of_memory(marker: Path) -> Never:
     raise AssertionError(f"nobody minds {len(taken)} pieces")
 
 
+def wait(marker: Path) -> None:
+    """Until there is a file beside the marker, which says that it has come so far."""
+    while not marker.with_suffix(".go").exists():
+        time.sleep(0.02)
+
+
 def diverge(_marker: Path) -> None:
     diverged.append(math.nan)  # from now on the loss is that
 
@@ -62,6 +68,7 @@ def never_finish_a_save(marker: Path) -> None:
 FAULTS: Mapping[str, Callable[[Path], None]] = {
     "crash": crash,
     "memory": run_out_of_memory,
+    "wait": wait,
     "nan": diverge,
     "mistake": make_a_mistake,
     "save": never_finish_a_save,

@@ -3,7 +3,8 @@
     python -m stage.faulty_disk MOUNT_POINT FOLDER FAULT_FILE (late | early)
 
 The fault file says what is wrong: {"call": "WRITE", "errno": 5, "after": 3} fails every write but
-the first three, {"call": "WRITE", "stall_s": 0.5} makes each take longer, {} is health.
+the first three, {"call": "WRITE", "stall_s": 0.5} makes each take so long, or until the file says
+something else, {} is health.
 "early" answers write(2) from the server, "late" lets the kernel cache writes, so that fsync fails.
 
 The structures are those of linux/fuse.h, protocol 7.31.
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _CALLS: Final = {
     1: "LOOKUP", 2: "FORGET", 3: "GETATTR", 4: "SETATTR", 9: "MKDIR", 10: "UNLINK", 11: "RMDIR",
@@ -132,14 +133,20 @@ class Server:
             return b"", error.errno or errno.EIO
 
     def _fault_of(self, call: str) -> int:
-        fault = json.loads(Path(self._faults).read_text())
+        fault = self._fault_now()
         if fault != self._fault:
             self._fault, self._seen = fault, 0
         if fault.get("call") != call:
             return 0
         self._seen += 1
-        time.sleep(fault.get("stall_s", 0.0))
+        over = time.monotonic() + fault.get("stall_s", 0.0)
+        while time.monotonic() < over and self._fault_now() == fault:
+            time.sleep(0.02)
         return int(fault.get("errno", 0)) if self._seen > fault.get("after", 0) else 0
+
+    def _fault_now(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(Path(self._faults).read_text())
+        return found
 
     # Names
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from relight.resilience.supervise.journal import read_journals
 
 RELIGHT = Path(sys.executable).with_name("relight")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 PROGRAM = """\
 import time
@@ -109,6 +112,15 @@ class Run:
     def status(self) -> dict[str, object]:
         answer: dict[str, object] = json.loads(self.relight("status", self.folder.name, "--json"))
         return answer
+
+
+def below(process: psutil.Process) -> dict[psutil.Process, list[str]]:
+    """All that it has started and that still runs, the parents first, with their command lines."""
+    found = {}
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found[child] = child.cmdline()
+    return found
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

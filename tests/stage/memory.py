@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +20,10 @@ def limited_memory(pids: Iterable[int], more_bytes: int) -> Iterator[None]:
     That is not the first one.
     """
     old = _ROOT / "memory"
-    group = (old if old.is_dir() else _ROOT) / f"relight-test-{os.getpid()}"
+    above = old if old.is_dir() else _ROOT
     limit = "memory.limit_in_bytes" if old.is_dir() else "memory.max"
     try:
-        group.mkdir()
+        group = Path(tempfile.mkdtemp(prefix="relight-test-", dir=above))
         (group / limit).write_text(str(more_bytes))
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")

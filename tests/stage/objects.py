@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -27,9 +28,11 @@ def s3_server() -> Iterator[Mapping[str, str]]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert process.stderr is not None
+    reading = threading.Thread(target=process.stderr.read)
     try:
-        assert process.stderr is not None
         address = next(found[0] for line in process.stderr if (found := _address(line)))
+        reading.start()  # it tells of each request, and would wait for somebody to read that
         env = {
             **os.environ,
             "AWS_ENDPOINT_URL": address,
@@ -41,6 +44,8 @@ def s3_server() -> Iterator[Mapping[str, str]]:
         yield env
     finally:
         process.kill()
+        if reading.is_alive():
+            reading.join()
         process.communicate()
 
 

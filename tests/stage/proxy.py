@@ -70,6 +70,10 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        if self._is_cut:  # meanwhile
+            back.transport.abort()
+            writer.transport.abort()
+            return
         await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
