@@ -148,6 +148,9 @@ class LocalCluster:
     def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
         return dict.fromkeys(nodes, "up")
 
+    def rebooted(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        return ()
+
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         allocation, folder = self.allocation(), RunFolder(self.config.run_dir)
         path = wish_path(folder, allocation.attempt)

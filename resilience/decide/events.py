@@ -159,12 +159,14 @@ class RanksStopped:
 class NodesProbed:
     """Suspects were asked to run a command; ``silent`` maps those that did not to the evidence.
 
-    ``failed`` likewise those whose tests speak against them.
+    ``failed`` likewise those whose tests speak against them. Those that answer may have
+    ``rebooted``.
     """
 
     answered: tuple[str, ...]
     silent: Mapping[str, str]
     failed: Mapping[str, str] = field(default_factory=dict)
+    rebooted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from .rules import Budget
 from .state import Phase, State
 from .ways_back import Decision, cause_of_fault, come_back, exclude, start
 
+_NAMED: Final = 4  # nodes in one sentence
 # Causes whose suspects have an agent that speaks: they live, and are only slow to answer.
 _SPEAKING: Final = (FaultCause.HANG, FaultCause.FILESYSTEM)
 
@@ -39,8 +40,18 @@ def nodes_probed(state: State, event: NodesProbed, policy: Policy, now: float) -
         state = charge(state, Budget.NODE) if excluded else state
         state, more = start(state, policy, now, "preflight is done")
     else:
-        state, more = come_back(state, policy, now)
+        state, more = come_back(_with_rebooted(state, event.rebooted), policy, now)
     return state, (*excluded, *failed, *more)
+
+
+def _with_rebooted(state: State, nodes: tuple[str, ...]) -> State:
+    """Whose loss has taken the others along: the first that was noticed need not be it."""
+    if state.fault is None or not nodes:
+        return state
+    named = ", ".join(nodes[:_NAMED])
+    return replace(
+        state, fault=replace(state.fault, evidence=f"{state.fault.evidence}; rebooted: {named}")
+    )
 
 
 def probe_unanswered(state: State, event: ProbeUnanswered, policy: Policy, now: float) -> Decision:

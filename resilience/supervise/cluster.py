@@ -140,6 +140,9 @@ class Cluster(Protocol):
     def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
         """What the scheduler thinks of nodes; no answer is "unknown", never "down"."""
 
+    def rebooted(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Those that have booted since this attempt began, if the scheduler says so at once."""
+
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         """Arrange that the run goes on elsewhere once this attempt has ended, at most once.
 

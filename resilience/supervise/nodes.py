@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -187,6 +188,20 @@ async def _step(
 
 
 async def probe(
+    cluster: Cluster,
+    nodes: tuple[str, ...],
+    control: str,
+    of_nodes: int,
+    heard: Callable[[str], object],
+) -> NodesProbed:
+    """As :func:`_answers`; of several that were lost at once those that have booted are named."""
+    found = await _answers(cluster, nodes, control, of_nodes, heard)
+    if len(nodes) == 1 or not found.answered:
+        return found
+    return replace(found, rebooted=await asyncio.to_thread(cluster.rebooted, found.answered))
+
+
+async def _answers(
     cluster: Cluster,
     nodes: tuple[str, ...],
     control: str,

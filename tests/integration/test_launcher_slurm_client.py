@@ -327,6 +327,18 @@ def test_silence_says_nothing_of_nodes(slurm: FakeSlurm, cluster: SlurmCluster) 
     assert cluster.node_conditions(["n1", "n2"]) == {"n1": "unknown", "n2": "unknown"}
 
 
+def test_a_node_that_has_booted_since_is_named(slurm: FakeSlurm, cluster: SlurmCluster) -> None:
+    node = (DATA / "22.05" / "scontrol-show-node.txt").read_text()
+    before = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(cluster.begun - 60))
+    n1, n2 = (re.sub(r"BootTime=\S+", f"BootTime={when}", node) for when in (before, "Unknown"))
+    later = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(cluster.begun + 60))
+    n3 = re.sub(r"BootTime=\S+", f"BootTime={later}", node.replace("=n1 ", "=n3 "))
+    slurm.answer("scontrol", n1 + n2.replace("=n1 ", "=n2 ") + n3)
+    assert cluster.rebooted(["n1", "n2", "n3"]) == ("n3",)
+    slurm.answer("scontrol", err=SILENT, code=1)
+    assert cluster.rebooted(["n1", "n2", "n3"]) == ()
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

@@ -202,6 +202,9 @@ class CutOff:
     def node_conditions(self, nodes: Sequence[str]) -> dict[str, NodeCondition]:
         return {node: "down" if node in self._down else "up" for node in nodes}
 
+    def rebooted(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        return tuple(node for node in nodes if node == "n3")
+
 
 def probe(
     deaf: set[str],
@@ -226,6 +229,8 @@ def test_a_node_that_is_silent_while_the_supervisors_own_answers() -> None:
     event = probe({"n2"}, set(), ("n2", "n3"), heard.append)
     assert heard == ["n3", ALLOCATION.batch_node]
     assert (set(event.silent), event.answered) == ({"n2"}, ("n3",))
+    assert event.rebooted == ("n3",)
+    assert probe(set(), set(), ("n3",)).rebooted == (), "of one nobody has to ask which"
 
 
 def test_a_scheduler_that_starts_nothing_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +258,9 @@ class Busy:
 
     def node_conditions(self, nodes: Sequence[str]) -> dict[str, NodeCondition]:
         return {node: "down" if node in self.down else "up" for node in nodes}
+
+    def rebooted(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        return ()
 
 
 def probe_many(cluster: Busy, many: int) -> NodesProbed:

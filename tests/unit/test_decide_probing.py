@@ -120,6 +120,10 @@ def test_nodes_that_are_lost_at_once_are_all_named_when_all_answer_again() -> No
     order = only(actions)
     assert isinstance(order, StartRanks)
     assert order.reason == "restart in the allocation: rank 0 on n1: silent; n2 likewise"
+    known = NodesProbed(answered=("n1", "n2"), silent={}, rebooted=("n2",))
+    order = only(tell(known, state=state)[1])
+    assert isinstance(order, StartRanks)
+    assert order.reason.endswith("rank 0 on n1: silent; n2 likewise; rebooted: n2")
 
 
 def test_a_node_whose_agent_speaks_is_not_taken_for_dead_when_a_command_takes_long() -> None:

@@ -184,6 +184,10 @@ class SlurmClient:
     def node_states(self, nodes: Sequence[str]) -> dict[str, str]:
         return parse.parse_node_states(self._ask(commands.node_states(nodes)))
 
+    def boot_times(self, nodes: Sequence[str]) -> dict[str, float]:
+        """When each has booted, in Unix time; those of which it is not known are left out."""
+        return parse.parse_boot_times(self._ask(commands.show_nodes(nodes)))
+
     def submit_successor(
         self,
         script: Path,

@@ -43,6 +43,7 @@ from .stop import AttemptStart, judge_stop
 _log = logging.getLogger(__name__)
 _KILL_WAIT_S: Final = 30.0  # Slurm's default
 _GIVE_BACK_S: Final = 5.0
+_AT_ONCE_S: Final = 2.0  # for an answer that ranks wait for, and need not have
 _LOG_TAIL_BYTES: Final = 16 * 1024
 # The batch script's own options, which srun would take as its own: 23.11 and later refuse
 # --cpus-per-task beside SLURM_TRES_PER_TASK, and a CPU binding of the outer job slows the ranks.
@@ -68,6 +69,7 @@ class SlurmCluster:
     env: Mapping[str, str] = field(default_factory=initial_environment)
     client: SlurmClient = field(default_factory=SlurmClient)
     log_start_bytes: int | None = None
+    begun: float = field(default_factory=time.time)
     _allocation: Allocation | None = None
     _start: AttemptStart | None = None
     _restart: Restart | None = None
@@ -131,6 +133,14 @@ class SlurmCluster:
         return {
             node: "down" if node in lost else node_condition(states.get(node, "")) for node in nodes
         }
+
+    def rebooted(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        try:
+            booted = SlurmClient(timeout_s=_AT_ONCE_S, pauses_s=()).boot_times(nodes)
+        except RelightError as error:
+            _log.info("when nodes have booted is not known: %s", error)
+            return ()
+        return tuple(node for node in nodes if booted.get(node, 0.0) > self.begun)
 
     def _taken_out(self) -> frozenset[str]:
         """What this attempt has been given and the job does not hold any more."""

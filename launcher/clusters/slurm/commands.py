@@ -67,6 +67,10 @@ def node_states(nodes: Sequence[str]) -> Argv:
     return ("sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T")
 
 
+def show_nodes(nodes: Sequence[str]) -> Argv:
+    return ("scontrol", "--oneliner", "show", "node", ",".join(nodes))
+
+
 def successor(
     script: Path, after: str, exclude: Sequence[str], nodes: str | None, *, held: bool
 ) -> Argv:

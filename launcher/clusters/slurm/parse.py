@@ -234,6 +234,13 @@ def parse_node_states(text: str) -> dict[str, str]:
     return states
 
 
+def parse_boot_times(text: str) -> dict[str, float]:
+    """Unix time by node, from ``scontrol --oneliner show node``."""
+    found = ((_field(line, "NodeName"), _field(line, "BootTime")) for line in text.splitlines())
+    times = {name: parse_time(time) for name, time in found if name is not None}
+    return {name: time for name, time in times.items() if time is not None}
+
+
 def node_condition(state: str) -> NodeCondition:
     """Slurm's state word, judged. A star says that the node does not answer."""
     base = state.rstrip("*~#!%$@^-+")
