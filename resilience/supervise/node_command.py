@@ -40,6 +40,7 @@ def environment_of_command(
         "PET_STANDALONE": "0",
         "PET_MAX_RESTARTS": "0",
         "PET_SIGNALS_TO_HANDLE": _UNHEEDED,
+        "PET_REDIRECTS": "0",  # the cause of a rank's end is looked for in the log
     }
     return {"PET_MONITOR_INTERVAL": _LOOK_S, **shared, **world}
 

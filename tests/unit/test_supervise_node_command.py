@@ -20,7 +20,7 @@ def test_the_second_node_of_two() -> None:
         working_dir=Path("/work"),
         nodes=2,
         tasks_per_node=2,
-        env={"PET_MONITOR_INTERVAL": "0.5", "PET_NNODES": "7"},
+        env={"PET_MONITOR_INTERVAL": "0.5", "PET_NNODES": "7", "PET_REDIRECTS": "3"},
         checkpoint=CheckpointConfig(directory=Path("/ck")),
     )
     meeting = Rendezvous(
@@ -61,6 +61,7 @@ def test_the_second_node_of_two() -> None:
         "PET_STANDALONE": "0",
         "PET_MAX_RESTARTS": "0",
         "PET_SIGNALS_TO_HANDLE": "SIGQUIT",
+        "PET_REDIRECTS": "0",
         "PET_MONITOR_INTERVAL": "0.5",
     }
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & env.keys(), "torchrun says them"
