@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 import xxhash
 
@@ -68,12 +70,65 @@ def ahead(threads: int) -> int:
 
 
 def in_parallel(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
-    """Results in the order of the items. Raises what `work` does."""
+    """Results in the order of the items. Raises what `work` does.
+
+    With fewer threads where no more can be started, with none in the thread that asks: the system
+    may have too many of them, and a save is wanted all the same.
+    """
     running: deque[Future[B]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="relight-blocks") as pool:
+    crew = _Crew(work, threads)
+    try:
         for item in items:
-            running.append(pool.submit(work, item))
+            running.append(crew.begin(item))
             if len(running) >= ahead(threads):
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
+    finally:
+        crew.dismiss()
+
+
+class _Crew(Generic[A, B]):
+    """Threads that do what is begun. Those of `concurrent.futures` are no more once Python ends."""
+
+    def __init__(self, work: Callable[[A], B], most: int) -> None:
+        self._work = work
+        self._most = most
+        self._threads: list[threading.Thread] = []
+        self._todo: SimpleQueue[tuple[A, Future[B]] | None] = SimpleQueue()
+
+    def begin(self, item: A) -> Future[B]:
+        done: Future[B] = Future()
+        if len(self._threads) < self._most:
+            self._hire()
+        if self._threads:
+            self._todo.put((item, done))
+        else:
+            self._do(item, done)
+        return done
+
+    def dismiss(self) -> None:
+        """What has begun is done first."""
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _hire(self) -> None:
+        thread = threading.Thread(target=self._serve, name="relight-blocks")
+        try:
+            thread.start()
+        except RuntimeError:  # "can't start new thread"
+            self._most = len(self._threads)
+        else:
+            self._threads.append(thread)
+
+    def _serve(self) -> None:
+        while (task := self._todo.get()) is not None:
+            self._do(*task)
+
+    def _do(self, item: A, done: Future[B]) -> None:
+        try:
+            done.set_result(self._work(item))
+        except BaseException as error:  # for who asks for the result
+            done.set_exception(error)

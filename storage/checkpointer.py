@@ -7,6 +7,8 @@ a failed save left, and is written anew.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -107,6 +109,9 @@ def save_source(
         return _given(directory, source) or _save(directory, path, source, started_s, shown)
     except OSError as error:
         raise SaveFailed(str(path), error) from error
+    except MemoryError as error:
+        lacking = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        raise SaveFailed(str(path), lacking) from error
 
 
 def _given(directory: Path, source: Source) -> Receipt | None:

@@ -13,6 +13,17 @@ _LASTING = frozenset(
     {codes.EACCES, codes.EPERM, codes.EROFS, codes.ENOTDIR, codes.ENAMETOOLONG, codes.ELOOP}
 )
 
+_ADVICE = {
+    codes.ENOSPC: "free space",
+    codes.EDQUOT: "free space, or have the quota raised",
+    codes.EACCES: "let this user write there",
+    codes.EPERM: "let this user write there",
+    codes.EROFS: "mount it to be written to, or name another checkpoint directory",
+    codes.EMFILE: "let this process open more files (ulimit -n)",
+    codes.ENFILE: "let this node open more files",
+    codes.ENOMEM: "give this process more memory",
+}
+
 
 class StateRefused(UsageError):
     """A value cannot be stored bit for bit; nothing was written."""
@@ -59,10 +70,13 @@ class SaveFailed(RelightError):
 
     def __init__(self, path: str, cause: OSError) -> None:
         text = os.strerror(cause.errno) if cause.errno else str(cause)
-        super().__init__(
-            f"Saving {path} failed: {text}. Earlier checkpoints are untouched; "
-            "free space or mend the file system, the next save tries again."
-        )
+        if cause.errno == codes.ENOENT:
+            gone = f"{cause.filename or 'its folder'} is not there"
+            what = f"{gone}; was it deleted, moved or unmounted? Bring it back"
+        else:
+            advice = _ADVICE.get(cause.errno or 0, "mend the file system")
+            what = f"{text}. Earlier checkpoints are untouched; {advice}"
+        super().__init__(f"Saving {path} failed: {what}, the next save tries again.")
         self.path = path
         self.errno = cause.errno
         self.transient = cause.errno not in _LASTING
@@ -124,6 +138,7 @@ class NoValidCheckpoint(RelightError):
             f"{directory} holds committed checkpoints, but none is valid: {listed}. "
             "Repair one, or name another directory to start from scratch."
         )
+        self.directory = directory
         self.reasons = reasons
 
 

@@ -3,8 +3,10 @@
 A direct write spends a fraction of the processor time of a buffered one and runs at a steady pace;
 it wants memory, position and length in whole pages. All passes through a buffer in a huge page, a
 piece at a time, which is small enough to stay in the processor's cache, where the digest is made:
-also what begins at a page in memory, as staged states do, whose pages are small ones. What is no
-whole page takes the buffered way, and no page is written both ways.
+also what begins at a page in memory, as staged states do, whose pages are small ones. So does what
+is written the buffered way: the program may change its memory meanwhile, and the digest has to be
+that of the bytes in the file. What is no whole page takes that way, and no page is written both
+ways.
 """
 
 from __future__ import annotations
@@ -91,9 +93,7 @@ class Output:
         run, start, stop = block
         state = xxhash.xxh3_128()
         while start < stop:
-            data = run.piece(start, min(start + PIECE_BYTES, stop))
-            if self._direct is not None:
-                data = self._copy(data)
+            data = self._copy(run.piece(start, min(start + PIECE_BYTES, stop)))
             state.update(data)
             self._write(run.at + start, data)
             start += len(data)

@@ -128,15 +128,16 @@ def _small(forms: Sequence[Form], leaves: Sequence[Leaf]) -> list[int]:
 def _copy(memory: Buffer, source: Source, places: Sequence[int], numbers: Iterable[int]) -> None:
     """Large ones, in several threads: numpy and torch let them run."""
 
-    pieces = list(_pieces(source, places, numbers))
-    on_gpus = [piece for piece in pieces if content.is_on_gpu(piece.leaf.value)]
+    on_gpus: list[_Piece] = []
+    on_host: list[_Piece] = []
+    for piece in _pieces(source, places, numbers):
+        (on_gpus if content.is_on_gpu(piece.leaf.value) else on_host).append(piece)
 
     def copy(piece: _Piece) -> None:
         at, leaf, start, stop = piece
         data = content.piece(source.forms[leaf.form], leaf.value, start, stop)
         memory[at + start : at + stop] = np.frombuffer(data, np.uint8)
 
-    on_host = [piece for piece in pieces if not content.is_on_gpu(piece.leaf.value)]
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     with _from_gpus(memory, on_gpus):
         for _ in in_parallel(copy, on_host, threads):

@@ -78,7 +78,7 @@ def form_of(value: torch.Tensor) -> Form:
 
 def same_memory(value: torch.Tensor) -> Hashable:
     """Equal for two tensors that are the same elements of the same memory."""
-    if value.layout != torch.strided or value.is_meta or value.numel() == 0:
+    if value.layout != torch.strided or value.is_meta or value.is_nested or value.numel() == 0:
         return ("torch", id(value))
     return (
         "torch",

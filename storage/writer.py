@@ -57,7 +57,9 @@ def _answer(staging: Staging, line: bytes, say: Say) -> dict[str, Json]:
     try:
         receipt = save_source(Path(directory), order.source, order.started_s, partial(_told, say))
     except SaveFailed as error:
-        return {"path": error.path, "errno": error.errno, "reason": str(error.__cause__)}
+        cause = error.__cause__
+        file = cause.filename if isinstance(cause, OSError) else None
+        return {"path": error.path, "errno": error.errno, "reason": str(cause), "file": file}
     return {"receipt": receipt.to_json()}
 
 

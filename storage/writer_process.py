@@ -54,8 +54,8 @@ class Writer:
             raise SaveFailed(str(directory), lost)
         if "receipt" in answer:
             return Receipt.from_json(answer["receipt"])
-        code, reason = answer["errno"], answer["reason"]
-        raise SaveFailed(answer["path"], OSError(code, reason) if code else OSError(reason))
+        code, reason, file = answer["errno"], answer["reason"], answer["file"]
+        raise SaveFailed(answer["path"], OSError(code, reason, file) if code else OSError(reason))
 
     def _answer(self, shown: Progress) -> dict[str, Any] | None:
         """What comes in the end; None where the writer is gone. Raises OSError."""

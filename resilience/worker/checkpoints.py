@@ -5,54 +5,38 @@ Loads the storage with h5py and numpy, so it is imported at the first restore.
 
 from __future__ import annotations
 
-import secrets
 import sys
-import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from relight.errors import RelightError
 from relight.storage.checkpointer import CheckpointDamaged, SaveFailed
-from relight.storage.choose import newest_valid, set_aside
-from relight.storage.commit import claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.choose import newest_valid
 from relight.storage.condition import shard_fault
-from relight.storage.errors import CodecMissing, ManifestDamaged, NoValidCheckpoint
-from relight.storage.layout import Incarnation, manifest_path, step_dir, step_of
+from relight.storage.errors import CodecMissing, ManifestDamaged
+from relight.storage.layout import Incarnation, step_dir, step_of
 from relight.storage.manifest import Manifest
 from relight.storage.needs import Needs
 from relight.storage.node_reads import WORTH_SHARING_BYTES, Neighbours
 from relight.storage.notes import Notes
-from relight.storage.progress import Advance, Progress, progress, unseen
-from relight.storage.prune import prune
+from relight.storage.progress import Progress, unseen
 from relight.storage.receipt import Receipt
 from relight.storage.resize import load_for
-from relight.storage.retention import Keep
 from relight.storage.tier import drop_foreign
 from relight.storage.visible import await_file
 
 from ..exit_codes import EXIT_FAILED
-from .agreement import GatherAll
 from .environment import Environment
 from .line import Line
 from .node_tier import NodeTier
 from .saving import InBackground, Saving, Target, WhileWaiting
 from .world import World
 
-_RECEIPTS_TIMEOUT_S: Final = 300.0
-_POLL_S: Final = 0.05
-_WORTH_A_BAR_BYTES: Final = 256 << 20
-
-
 State = Mapping[str, object]
 Metrics = Mapping[str, float]
-
-
-class ReceiptsMissing(RelightError):
-    """Some ranks did not save a step that others have saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +102,7 @@ class SupervisedCheckpoints:
         self._tier: NodeTier | None = None
         if environment.tier is not None:
             self._tier = NodeTier(environment.tier, world.rank, line, self._tell_of_tier)
-        self.saving = _way_of_saving(environment, world)
+        self.saving = way_of_saving(environment, world)
 
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         try:
@@ -130,7 +114,7 @@ class SupervisedCheckpoints:
             failed = {"type": "restore_failed", "step": step, "reason": str(error)}
             lacking = isinstance(error, CodecMissing)
             self._line.send(failed | {"file": shard_of(error), "lacking": lacking})
-            _tell(self._world, str(error))
+            tell(self._world, str(error))
             raise SystemExit(EXIT_FAILED) from error
 
     def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
@@ -161,9 +145,9 @@ class SupervisedCheckpoints:
     def _nearest(self, manifest: Manifest, needs: Callable[[], Needs]) -> Restored:
         """Out of the tier what is there; its copies are of the very bytes of the manifest."""
         tier = self._tier
-        neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
+        neighbours = neighbours_of(self._directory, manifest, self._world, self._incarnation)
         shown = partial(self._line.transfer.shown, "restore", manifest.step)
-        read = partial(_read, self._directory, manifest, self._world, needs, shown=shown)
+        read = partial(read_state, self._directory, manifest, self._world, needs, shown=shown)
         if tier is None:
             return read(neighbours=neighbours)
         own = manifest.receipts[self._world.rank % manifest.world_size]
@@ -187,7 +171,7 @@ class SupervisedCheckpoints:
         except (SaveFailed, OSError) as error:
             failed = {"type": "save_failed", "step": step, "reason": str(error)}
             self._line.send(failed | {"errno": error.errno})
-            _tell(self._world, f"the checkpoint of step {step} failed: {error}")
+            tell(self._world, f"the checkpoint of step {step} failed: {error}")
             return False
         stall_s = self.saving.stall_s
         stall_s = receipt.seconds if stall_s is None else stall_s
@@ -211,128 +195,25 @@ class SupervisedCheckpoints:
     def _chosen(self) -> Manifest | None:
         if self._choice is None:
             return newest_valid(self._directory)
-        return _manifest(Path(self._choice)) if self._choice else None
+        return chosen_manifest(Path(self._choice)) if self._choice else None
 
 
-class OwnCheckpoints:
-    """Without a supervisor, rank 0 chooses, names the incarnation and commits."""
-
-    def __init__(
-        self, directory: Path, environment: Environment, world: World, gather_all: GatherAll
-    ) -> None:
-        self.near = False
-        self._keep = Keep(last=environment.keep_last)
-        self._directory = directory
-        self._world = world
-        self._gather_all = gather_all
-        self._epoch = 0  # of rank 0, once it has claimed the directory
-        self._incarnation = Incarnation("unnamed", 0)
-        self._reuse = environment.reuse
-        self.saving = _way_of_saving(environment, world)
-
-    def restore(self, needs: Callable[[], Needs]) -> Restored | None:
-        name = f"own-{int(time.time())}-{secrets.token_hex(4)}"
-        self._incarnation = Incarnation(self._gather_all(name)[0], 0)
-        if self._world.rank == 0:
-            self._epoch = claim_epoch(self._directory, self._incarnation)
-            commit_complete(self._directory, self._epoch)
-        faults: list[str] = []
-        while True:
-            manifest = self._choose()
-            if manifest is None and faults:  # what failed was read into the program's own arrays
-                raise NoValidCheckpoint(str(self._directory), tuple(faults))
-            if manifest is None:
-                return None
-            restored, fault = self._load(manifest, needs)
-            faults = [word for word in self._gather_all(fault) if word]
-            if not faults:
-                return restored
-            if self._world.rank == 0:
-                set_aside(self._directory, manifest.step, faults[0])
-
-    def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
-        waits = last or isinstance(self.saving, WhileWaiting)  # else the program goes on to print
-        target = Target(
-            self._directory,
-            step,
-            self._incarnation,
-            self._world,
-            notes,
-            self._reuse,
-            shown=partial(_bar, self._world, f"save step {step}") if waits else unseen,
-        )
-        return self.saving.save(target, state, partial(self._conclude, step))
-
-    def _conclude(self, step: int, write: Callable[[], Receipt]) -> bool:
-        try:
-            write()
-            if self._world.rank == 0:
-                self._commit(step)
-        except (SaveFailed, OSError, ReceiptsMissing) as error:
-            _tell(self._world, f"the checkpoint of step {step} failed: {error}")
-            return False
-        return True
-
-    def _choose(self) -> Manifest | None:
-        """Rank 0's choice, on all ranks: they might look at different moments."""
-        word = ""
-        if self._world.rank == 0 and (found := newest_valid(self._directory)):
-            word = str(found.step)
-        step = self._gather_all(word)[0]
-        if not step:
-            return None
-        return _manifest(manifest_path(self._directory, int(step)))
-
-    def _load(self, manifest: Manifest, needs: Callable[[], Needs]) -> tuple[Restored | None, str]:
-        try:
-            neighbours = _neighbours(self._directory, manifest, self._world, self._incarnation)
-            shown = partial(_bar, self._world, "restore")
-            restored = _read(
-                self._directory, manifest, self._world, needs, neighbours=neighbours, shown=shown
-            )
-        except (CheckpointDamaged, FileNotFoundError) as error:
-            what = error.what if isinstance(error, CheckpointDamaged) else str(error)
-            _tell(self._world, f"{what}: the checkpoint is set aside, and the one before it taken")
-            return None, what
-        return restored, ""
-
-    def _commit(self, step: int) -> None:
-        receipts = self._receipts(step)
-        commit(self._directory, step, self._incarnation, self._epoch, receipts, {})
-        prune(self._directory, self._keep, self._epoch, self._incarnation)
-
-    def _receipts(self, step: int) -> tuple[Receipt, ...]:
-        """Looks for files: a collective here would have to match one on every other rank."""
-        give_up_at_s = time.monotonic() + _RECEIPTS_TIMEOUT_S
-        while True:
-            receipts = read_receipts(self._directory, step, self._incarnation)
-            if len(receipts) == self._world.size:
-                return receipts
-            if time.monotonic() > give_up_at_s:
-                raise ReceiptsMissing(
-                    f"{len(receipts)} of {self._world.size} ranks have saved step {step} in "
-                    f"{_RECEIPTS_TIMEOUT_S:.0f} s; the checkpoint before it stands"
-                )
-            time.sleep(_POLL_S)
-
-
-def _way_of_saving(environment: Environment, world: World) -> Saving:
+def way_of_saving(environment: Environment, world: World) -> Saving:
     if not environment.staging_bytes:
         return WhileWaiting()
     try:
-        tell = partial(_tell, world)
         return InBackground(
             environment.staging_bytes,
-            tell,
+            partial(tell, world),
             ranks_here=world.local_size,
             overlap=environment.overlap,
         )
     except OSError as error:
-        _tell(world, f"steps wait for each save: no process can be started for it: {error}")
+        tell(world, f"steps wait for each save: no process can be started for it: {error}")
         return WhileWaiting()
 
 
-def _manifest(path: Path) -> Manifest:
+def chosen_manifest(path: Path) -> Manifest:
     """Of a checkpoint that somebody has chosen, maybe on another node.
 
     Raises ManifestDamaged, OSError.
@@ -341,7 +222,7 @@ def _manifest(path: Path) -> Manifest:
     return Manifest.parse(path.read_bytes())
 
 
-def _read(
+def read_state(
     directory: Path,
     manifest: Manifest,
     world: World,
@@ -359,14 +240,7 @@ def _read(
     return Restored(manifest.step, loaded.state, loaded.missing, manifest.metrics)
 
 
-def _bar(world: World, what: str, total_bytes: int) -> AbstractContextManager[Advance]:
-    """For who has started the program by hand."""
-    if world.rank != 0 or total_bytes < _WORTH_A_BAR_BYTES:
-        return unseen(total_bytes)
-    return progress(what, total_bytes)
-
-
-def _neighbours(
+def neighbours_of(
     directory: Path, manifest: Manifest, world: World, incarnation: Incarnation
 ) -> Neighbours | None:
     """None where nothing is gained: this rank is alone on its node, or the checkpoint small."""
@@ -375,7 +249,7 @@ def _neighbours(
     return Neighbours(f"{directory} {incarnation.folder} {manifest.step}", world.local_size)
 
 
-def _tell(world: World, text: str) -> None:
+def tell(world: World, text: str) -> None:
     sys.stderr.write(f"relight: rank {world.rank}: {text}\n")
 
 

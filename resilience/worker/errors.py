@@ -25,5 +25,9 @@ class RestoreMismatch(RelightError):
     """A sound checkpoint does not fit the objects of this program."""
 
 
+class OtherRankFailed(RelightError):
+    """Another rank can not restore, and this one would wait for it."""
+
+
 class AgentUnreachable(RelightError):
     """The rank agent that started this program does not answer on its socket."""

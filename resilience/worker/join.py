@@ -279,8 +279,10 @@ class Run:
             return checkpoints.SupervisedCheckpoints(
                 directory, self._environment, self._world, self._line
             )
+        from .own_checkpoints import OwnCheckpoints
+
         agreement = find_agreement(self._world)
-        return checkpoints.OwnCheckpoints(directory, self._environment, self._world, agreement)
+        return OwnCheckpoints(directory, self._environment, self._world, agreement)
 
     def _end(self) -> None:
         """The steps are over, done or not."""

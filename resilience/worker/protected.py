@@ -185,10 +185,28 @@ def _torch(name: str, thing: object) -> Protected | None:
             thing.get_state, lambda state: _set_generator(name, thing, state), random=True
         )
     if isinstance(thing, torch.Tensor):
+        _require_writable(name, thing)
         return Protected(
             lambda: thing, lambda state: _copy_tensor(name, thing, state), into=lambda: thing
         )
     return None
+
+
+def _require_writable(name: str, tensor: torch.Tensor) -> None:
+    import torch
+
+    if tensor.is_inference() and not torch.is_inference_mode_enabled():
+        kind = "an inference tensor"
+    elif tensor.layout == torch.strided and not tensor.is_nested and _has_folds(tensor):
+        kind = "an expanded tensor"
+    else:
+        return
+    raise ProtectRefused(f"{name} is {kind}: it could not be restored in place; protect a clone")
+
+
+def _has_folds(tensor: torch.Tensor) -> bool:
+    """Whether elements lie in one place."""
+    return any(n > 1 and by == 0 for n, by in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _set_generator(name: str, generator: torch.Generator, state: object) -> None:

@@ -162,8 +162,7 @@ class InBackground:
                 self._staging.populate(size_bytes)
                 pin_for_gpus(self._staging, arrays.leaves)
 
-            self._under_way = threading.Thread(target=get_ready, name="relight-staging")
-            self._under_way.start()
+            self._under_way = _thread(get_ready, "relight-staging")
 
     def save(self, target: Target, state: State, conclude: Conclude) -> bool:
         started_s = time.monotonic()
@@ -188,8 +187,12 @@ class InBackground:
         self._sound = False
         self._copied.clear()
         self.stall_s = time.monotonic() - started_s
-        self._under_way = threading.Thread(target=save, name="relight-save")
-        self._under_way.start()
+        self._under_way = _thread(save, "relight-save")
+        if self._under_way is None:
+            self._tell_once("no thread can be started")
+            self.stall_s = None
+            save()
+            return self._sound
         return True
 
     def settle(self) -> bool:
@@ -229,7 +232,7 @@ class InBackground:
             return None
         try:
             return take(self._staging, order, later), self._living_writer()
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._tell_once(f"no copy can be made of the state, or no process started: {error}")
             return None
 
@@ -269,6 +272,16 @@ class InBackground:
             self._writer.end()
             self._writer = Writer(self._staging.fd)
         return self._writer
+
+
+def _thread(target: Callable[[], None], name: str) -> threading.Thread | None:
+    """None where no more can be started: this user, or this job, may have too many."""
+    thread = threading.Thread(target=target, name=name)
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    return thread
 
 
 def _write(target: Target, order: Order, directory: Path) -> Receipt:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relight.resilience.worker.checkpoints import OwnCheckpoints
 from relight.resilience.worker.environment import read_environment
+from relight.resilience.worker.own_checkpoints import OwnCheckpoints
 from relight.resilience.worker.world import World
 from relight.storage.checkpointer import save_shard
 from relight.storage.choose import candidates
@@ -40,7 +42,9 @@ def test_a_rank_waits_for_what_it_cannot_see_yet(tmp_path: Path, late: str) -> N
     hidden = step_dir(tmp_path, 3) / "hidden"
     name.rename(hidden)
     environment = read_environment({"RELIGHT_CHECKPOINT_STAGING": "0"}, tmp_path, None)
-    words_of_rank_0 = iter(["own-1", "3", ""])  # its name, its choice, and no fault
+    # Its name; then what it has found: it has taken over, its choice, a manifest, and no fault.
+    found = (json.dumps([word, None, None]) for word in ("", "3", "", ""))
+    words_of_rank_0 = chain(["own-1"], found)
     rank = OwnCheckpoints(
         tmp_path, environment, World(1, 2), lambda word: [next(words_of_rank_0), word]
     )

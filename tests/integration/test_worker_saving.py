@@ -217,6 +217,20 @@ def test_a_state_without_room_in_memory_is_saved_at_once(
     rank.saving.close()
 
 
+def test_a_copy_is_written_at_once_where_no_thread_can_be_started(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    rank.saving.prepare({"w": np.arange(1000)})
+    assert rank.save(1, {"w": np.arange(1000)})
+    assert rank.saving.settle()
+    assert rank.told == ["steps wait for each save: no thread can be started"]
+    assert [receipt.step for receipt in rank.receipts] == [1]
+
+
 def test_prepared_memory_is_there_before_the_first_save(rank: Rank) -> None:
     rank.saving.prepare({"w": np.zeros(20 * MIB, np.uint8)})
     assert rank.saving.settle()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relight.resilience.worker import checkpoints
+from relight.resilience.worker import own_checkpoints
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.world import World
 from relight.storage.needs import Needs
@@ -55,14 +55,16 @@ def test_a_log_sees_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_who_runs_a_program_by_hand_sees_what_is_long(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_WORTH_A_BAR_BYTES", 8000)
+    monkeypatch.setattr(own_checkpoints, "_WORTH_A_BAR_BYTES", 8000)
     monkeypatch.setenv("TERM", "xterm")
     environment = read_environment({"RELIGHT_CHECKPOINT_STAGING": "0"}, tmp_path, None)
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr("sys.stderr", terminal)
         for steps, words in ((1, 1000), (2, 999)):
-            rank = checkpoints.OwnCheckpoints(tmp_path, environment, World(), lambda word: [word])
+            rank = own_checkpoints.OwnCheckpoints(
+                tmp_path, environment, World(), lambda word: [word]
+            )
             rank.restore(lambda: Needs(pieces={}))
             assert rank.save(steps, {"w": np.zeros(words)}, Notes())
     seen = "".join(everything(ours))

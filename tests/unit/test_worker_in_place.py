@@ -17,9 +17,9 @@ import torch
 from storage_roundtrip import exact
 
 from relight.resilience.worker.agreement import GatherAll
-from relight.resilience.worker.checkpoints import OwnCheckpoints
 from relight.resilience.worker.environment import read_environment
 from relight.resilience.worker.errors import RestoreMismatch
+from relight.resilience.worker.own_checkpoints import OwnCheckpoints
 from relight.resilience.worker.protected import PerRank, protect_object
 from relight.resilience.worker.state import ProgramState
 from relight.resilience.worker.world import World

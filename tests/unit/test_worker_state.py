@@ -123,6 +123,15 @@ def test_what_cannot_be_saved_is_refused_by_name(thing: object) -> None:
         ProgramState(rng=True).add("odd", thing)
 
 
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_tensor_that_nothing_can_be_copied_into_is_refused(folded: bool) -> None:
+    """It would be saved all along, and no start could restore it."""
+    with torch.inference_mode(not folded):
+        tensor = torch.zeros(1).expand(3) if folded else torch.zeros(3)
+    with pytest.raises(ProtectRefused, match=r"odd is an (expanded|inference) tensor"):
+        ProgramState(rng=True).add("odd", tensor)
+
+
 def test_a_loader_is_refused_with_what_to_do() -> None:
     with pytest.raises(ProtectRefused, match=r"data is a .*BatchSampler, .* let the step say so"):
         ProgramState(rng=True).add(

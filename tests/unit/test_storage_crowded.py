@@ -1,0 +1,114 @@
+"""A machine that gives no more threads or memory, and memory that changes while it is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from relight.storage import blocks, output
+from relight.storage.checkpointer import load_shard, save_shard
+from relight.storage.commit import claim_epoch, commit
+from relight.storage.errors import SaveFailed, StateRefused
+from relight.storage.layout import Incarnation
+from relight.storage.output import Output, Run
+from relight.storage.way import USUAL
+
+ONE = Incarnation("1.0", 0)
+
+
+def only(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """Starts no more than so many."""
+    start = threading.Thread.start
+    left = [None] * threads
+
+    def start_or_fail(thread: threading.Thread) -> None:
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_fail)
+
+
+@pytest.mark.parametrize("threads", [0, 1, 9])
+def test_work_is_done_in_as_many_threads_as_there_are(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    only(monkeypatch, threads)
+    before, seen = threading.active_count(), set()
+
+    def work(number: int) -> int:
+        seen.add(threading.get_ident())
+        if number == 70:
+            raise ValueError(number)
+        return number**2
+
+    assert list(blocks.in_parallel(work, range(50), 4)) == [n**2 for n in range(50)]
+    assert (threading.get_ident() in seen) == (threads == 0)
+    with pytest.raises(ValueError, match="70"):
+        list(blocks.in_parallel(work, range(100), 4))
+    assert threading.active_count() == before
+
+
+def test_a_state_is_saved_and_restored_without_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, 0)
+    state = {"w": np.arange(3 << 20, dtype=float)}
+    receipt = save_shard(tmp_path, 1, ONE, 0, 1, state)
+    manifest = commit(tmp_path, 1, ONE, claim_epoch(tmp_path, ONE), [receipt], {})
+    assert np.array_equal(load_shard(tmp_path, manifest, 0)["w"], state["w"])  # type: ignore[arg-type]
+
+
+def test_the_digest_is_of_what_is_written_where_nothing_is_written_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program changes its memory between the two."""
+    memory = bytearray(b"a" * 3_000_000)
+    view, pwrite = memoryview(memory), os.pwrite
+
+    def change_and_write(fd: int, data: memoryview, at: int) -> int:
+        memory[:] = b"b" * len(memory)
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(output, "_open_direct", lambda path: None)
+    monkeypatch.setattr(os, "pwrite", change_and_write)
+    path = tmp_path / "file"
+    path.touch()
+    with Output(path, USUAL) as written:
+        digests = written.write([Run(0, len(memory), lambda start, stop: view[start:stop])])
+    assert digests == [blocks.digest(path.read_bytes())]
+
+
+def test_a_save_that_finds_no_memory_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(size_bytes: int) -> memoryview:
+        raise MemoryError
+
+    monkeypatch.setattr("relight.storage.page_memory.in_huge_pages", full)
+    with pytest.raises(SaveFailed, match=r"Cannot allocate memory.*more memory") as raised:
+        save_shard(tmp_path, 1, ONE, 0, 1, {"w": np.arange(20_000.0)})
+    assert raised.value.errno == errno.ENOMEM
+    assert not list(tmp_path.rglob("*.h5"))
+
+
+def test_a_directory_that_is_gone_is_no_lack_of_space(tmp_path: Path) -> None:
+    gone = tmp_path / "scratch"
+    with pytest.raises(SaveFailed) as raised:
+        save_shard(gone / "checkpoints", 1, ONE, 0, 1, {"w": np.arange(3)})
+    assert f"{gone} is not there; was it deleted, moved or unmounted?" in str(raised.value)
+    assert "space" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_refused_by_name(tmp_path: Path) -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    with pytest.raises(StateRefused, match="ragged"):
+        save_shard(tmp_path, 1, ONE, 0, 1, {"ragged": nested})
