@@ -1,9 +1,9 @@
 """The program that looks at one node while ranks run on it, again and again, unnoticed.
 
 ``python -m relight.resilience.health.watch RUN_DIR OUT_DIR EVERY_S``, once on each node; with 0 it
-looks once: when the ranks have ended, or another node has turned bad. It runs at the lowest
-priority, one check after another. Silence is health: the report ``OUT_DIR/<node>.json`` is written
-when an answer has changed, and else the disk hears nothing.
+looks once, at a low priority: when the ranks have ended, or another node has turned bad. Else it
+runs at the lowest one, one check after another. Silence is health: the report
+``OUT_DIR/<node>.json`` is written when an answer has changed, and else the disk hears nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .result import CheckResult, NodeReport, Outcome
 from .trends import THROTTLED_LOOKS
 
 LOWEST: Final = 19
+LOW: Final = 10  # of a look that is waited for: beside busy ranks the lowest gets hardly anything
 BUDGET_S: Final = 60.0  # for one look; most of it is waiting for ranks to leave some time
 AGAIN_S: Final = 5.0  # a link that was down for a second is no reason to leave a node
 LOOK_S: Final = 2 * BUDGET_S + AGAIN_S  # with a second look at what was found
@@ -41,12 +42,13 @@ _log: Final = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> str | None:
     """Look until told to end; gives the reason when that cannot be done, and nothing otherwise."""
     run_dir, out_dir, every = arguments
-    os.nice(LOWEST)
+    once = float(every) == 0
+    os.nice(LOW if once else LOWEST)
     # It is waited for, so that the end never interrupts a look.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         candidate = Candidate(node_name(), read_config(Path(run_dir)), 0.0)
-        if float(every) == 0:
+        if once:
             again_s = min(AGAIN_S, candidate.config.health.during_s)
             write_report(Path(out_dir), look(candidate, again_s, at_once=True))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -45,6 +46,12 @@ def strict() -> Iterator[Site]:
         "--grace", "10", "--kill-wait", "5", "--cred-expire", "5",
         "--preempt", "cancel", "--no-requeue", "--no-accounting",
     )  # fmt: skip
+
+
+@pytest.fixture
+def marker(site: Site, request: pytest.FixtureRequest) -> Path:
+    """The fault happens once: this file says that it has."""
+    return site.shared / f"{request.node.name}.happened"
 
 
 @pytest.fixture

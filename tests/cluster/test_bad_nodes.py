@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from health.plugin import install
-from stage.run import Run, Spec, heat
+from stage.run import Run, Spec, faulty, heat
 from stage.site import PYTHON, RELIGHT, Site
 from stage.whole import assert_survived, whole
 
@@ -99,23 +100,23 @@ def test_nodes_of_a_live_run_are_looked_at_by_hand(site: Site) -> None:
 
 
 def test_a_node_that_turns_bad_under_its_ranks_is_left_with_no_lost_step(
-    site: Site, undisturbed: Callable[[Site, Callable[..., Spec]], str]
+    site: Site, marker: Path, undisturbed: Callable[[Site, Callable[..., Spec]], str]
 ) -> None:
     digest = undisturbed(site, heat)  # first: a later run would test the node, and release it
     flags = install(site.shared / "smoke")
-    run = Run.submit(
-        site,
-        heat(
-            step_time_s=0.15,  # the run goes on while all nodes are asked
-            resources={"nodes": 2, "spares": 1, "tasks_per_node": 2, "memory": "1GB"},
-            checkpoint={"interval": "1000 steps"},
-            health={"during": "1s"},
-            setup=[f"export PYTHONPATH={flags}"],
-        ),
+    spec = heat(
+        resources={"nodes": 2, "spares": 1, "tasks_per_node": 2, "memory": "1GB"},
+        checkpoint={"interval": "1000 steps"},
+        health={"during": "1s"},
+        restart={"hang": "off"},
+        setup=[f"export PYTHONPATH={flags}"],
     )
-    run.wait_for("RanksStarted")
+    run = Run.submit(site, faulty(spec, "wait", marker=marker))
+    run.wait(marker.exists)
     bad = run.nodes()[1]
     (flags / f"burnt-{bad}").touch()
+    run.wait_for("SaveAndStop", limit_s=240)  # nodes are watched at the lowest priority
+    marker.with_suffix(".go").touch()
     assert_survived(run, digest)
     (excluded,) = run.data_of("ExcludeNode")
     assert (excluded["node"], excluded["cause"]) == (bad, "degraded"), run.story()

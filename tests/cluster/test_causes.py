@@ -23,12 +23,6 @@ def site(generous: Site) -> Iterator[Site]:
     yield from whole(generous)
 
 
-@pytest.fixture
-def marker(site: Site, request: pytest.FixtureRequest) -> Path:
-    """The fault happens once: this file says that it has."""
-    return site.shared / f"{request.node.name}.happened"
-
-
 def with_a_spare(spec: Spec) -> Spec:
     return with_resources(spec, spares=1)
 

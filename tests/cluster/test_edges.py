@@ -64,7 +64,7 @@ def test_preemption_during_the_preflight(site: Site, undisturbed: Undisturbed) -
     """The notice reaches the steps only: it ends the checks, and no rank is started after it."""
     digest = undisturbed(site, heat)
     begun = site.shared / "preflight-has-begun"
-    check = {"site_command": f"test -e {begun} || {{ touch {begun}; sleep 8; }}"}
+    check = {"site_command": f"test -e {begun} || {{ touch {begun}; sleep 60; }}"}
     run = Run.submit(site, heat(health=check))
     run.wait(begun.exists)
     site.preempt(seconds=1)
@@ -81,4 +81,4 @@ def test_scancel_of_a_successor_that_waits(site: Site) -> None:
     successor = str(run.data_of("AllocationArranged")[0]["job_id"])
     run.wait(lambda: "PENDING" in site.user("squeue", "-h", "-j", successor, "-o", "%T"))
     site.user("scancel", successor)
-    run.wait(lambda: run.status()["state"] == "CANCELLED", 20)
+    run.wait(lambda: run.status()["state"] == "CANCELLED")

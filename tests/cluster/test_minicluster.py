@@ -22,10 +22,10 @@ def test_a_second_cluster_apart_leaves_the_first_alone(generous: Site) -> None:
     def state() -> str:
         return generous.user("squeue", "-h", "-o", "%T", "-j", job).strip()
 
-    eventually(lambda: state() == "RUNNING", 20, state)
+    eventually(lambda: state() == "RUNNING", 60, state)
     second = subprocess.run(
         [MINICLUSTER, "apart", "--", "bash", "-c", SECOND],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert second.returncode == 7, second.stderr
     assert {"n1", "n2"} <= set(second.stdout.split())

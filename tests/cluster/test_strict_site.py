@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from stage.run import Run, Spec, heat, lm, with_resources
+from stage.run import Run, Spec, faulty, heat, lm, with_resources
 from stage.site import Site
 from stage.whole import assert_survived, whole
 
@@ -19,22 +20,27 @@ def site(strict: Site) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("mode", ["successor", "requeue"])
-def test_preemption_in_cancel_mode(site: Site, mode: str, undisturbed: Undisturbed) -> None:
+def test_preemption_in_cancel_mode(
+    site: Site, mode: str, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, heat(restart={"mode": mode}))
+    spec = heat(restart={"mode": mode})
+    run = Run.submit(site, faulty(spec, "wait", marker=marker, step=15))
     run.wait_for_checkpoint(10)
-    site.preempt(seconds=1)
+    run.preempt_at(marker)
     run.wait_for("Finish")
     assert run.cause_of_end() == "preempted", run.story()
     assert_survived(run, digest)
     assert run.data_of("AllocationArranged")[0]["mode"] == mode
 
 
-def test_preemption_in_cancel_mode_of_a_torch_program(site: Site, undisturbed: Undisturbed) -> None:
+def test_preemption_in_cancel_mode_of_a_torch_program(
+    site: Site, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, lm)
-    run = Run.submit(site, lm())
+    run = Run.submit(site, faulty(lm(), "wait", marker=marker, step=15))
     run.wait_for_checkpoint(10)
-    site.preempt(seconds=1)
+    run.preempt_at(marker)
     assert_survived(run, digest)
     assert run.cause_of_end() == "preempted", run.story()
 

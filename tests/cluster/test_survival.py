@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from stage.run import Run, Spec, gated, heat, lm, with_resources
+from stage.run import Run, Spec, faulty, gated, heat, lm, with_resources
 from stage.site import Site
 from stage.whole import assert_survived, whole
 
@@ -50,13 +50,17 @@ def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None
     assert {data["attempt"] for data in run.data_of("AttemptStarted")} == {f"{run.job_id}.0"}
 
 
-@PROGRAMS
-@pytest.mark.parametrize("mode", ["successor", "requeue"])
-def test_preemption(site: Site, program: Program, mode: str, undisturbed: Undisturbed) -> None:
+@pytest.mark.parametrize(
+    ("program", "mode"), [(heat, "successor"), (heat, "requeue"), (lm, "successor")]
+)
+def test_preemption(
+    site: Site, program: Program, mode: str, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, program)
-    run = Run.submit(site, program(restart={"mode": mode}))
+    spec = program(restart={"mode": mode})
+    run = Run.submit(site, faulty(spec, "wait", marker=marker, step=15))
     run.wait_for_checkpoint(10)
-    high = site.preempt(seconds=1)
+    high = run.preempt_at(marker)
     run.wait_for("Finish")
     assert run.cause_of_end() == "preempted", run.story()
     assert run.data_of("AllocationArranged")[0]["mode"] == mode
@@ -188,15 +192,12 @@ def test_a_second_sigterm_during_the_save(
     assert len(run.data_of("SaveAndStop")) == 1, run.story()
 
 
-@PROGRAMS
-def test_a_node_that_fails_preflight(
-    site: Site, program: Program, undisturbed: Undisturbed
-) -> None:
-    digest = undisturbed(site, program)
+def test_a_node_that_fails_preflight(site: Site, undisturbed: Undisturbed) -> None:
+    digest = undisturbed(site, heat)
     site.user("srun", "-N1", "-w", "n1", "touch", "/tmp/bad-memory")
     try:
         check = {"site_command": "test ! -e /tmp/bad-memory"}
-        run = Run.submit(site, program(health=check))
+        run = Run.submit(site, heat(health=check))
         run.wait_for("Finish")
         assert_survived(run, digest)
         history = run.history()

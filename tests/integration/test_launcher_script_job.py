@@ -60,7 +60,9 @@ class Job:
         job = (SLURM / "22.05" / f"scontrol-show-job-{why}.txt").read_text()
         end = datetime.fromtimestamp(time.time() + seconds).isoformat(timespec="seconds")
         text = re.sub(r"(?<= )EndTime=\S*", f"EndTime={end}", job)
-        (self._folder / "fake" / "scontrol.out").write_text(text)
+        new = self._folder / "fake" / "scontrol.new"
+        new.write_text(text)
+        new.replace(new.with_suffix(".out"))
 
     def start(self, restarts: int = 0) -> subprocess.Popen[bytes]:
         """As slurmd does, with the job's environment and output file."""
@@ -80,10 +82,11 @@ class Job:
     def output(self) -> str:
         return (self._folder / "out").read_text()
 
-    def until(self, text: str) -> None:
+    def until(self, text: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while text not in self.output():
             assert time.monotonic() < deadline, self.output()
+            meanwhile()
             time.sleep(0.05)
 
 
@@ -157,7 +160,9 @@ def test_a_program_with_the_five_lines_goes_on_in_a_script(
     (tmp_path / "train.py").write_text(FIVE_LINES)
     this = job(JOINED)
     this.end_in(16)
-    assert this.start().wait(PATIENCE_S) == 75, "told before its time limit, it has saved"
+    process = this.start()
+    this.until("<step", lambda: this.end_in(16))  # the limit is near once it computes
+    assert process.wait(PATIENCE_S) == 75, "told before its time limit, it has saved"
     first = this.output().count("<step")
     assert 0 < first < 200
     this.end_in(3600)
@@ -177,6 +182,7 @@ def test_a_script_is_told_to_save_before_its_time_limit(job: Callable[[str], Job
     this = job(SAVES)
     this.end_in(20)
     process = this.start()
+    this.until("ready", lambda: this.end_in(20))
     begun = time.monotonic()
     this.until("told")
     assert time.monotonic() - begun > 10, "a quarter of the time before the end, and not sooner"
