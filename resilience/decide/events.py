@@ -41,11 +41,13 @@ class AttemptStarted:
 class PreflightFinished:
     """The checks of all nodes are in. ``bad`` maps a node to the evidence against it.
 
-    ``silent`` nodes have sent no report. ``outage``: the file system of the checkpoints is away on
-    all of them, by their own word.
+    ``doubted`` nodes fail what so many others do that they are not left for it. ``silent`` nodes
+    have sent no report. ``outage``: the file system of the checkpoints is away on all of them, by
+    their own word.
     """
 
     bad: Mapping[str, str]
+    doubted: Mapping[str, str] = field(default_factory=dict)
     job_fault: str | None = None
     warnings: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()

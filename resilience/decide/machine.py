@@ -269,6 +269,7 @@ def _preflight_finished(
     state, excluded = exclude(state, event.bad, PREFLIGHT)
     if excluded:
         state = charge(state, Budget.NODE)
+    state = _doubted(state, event, policy)
     if event.silent:
         state, asked = ask(state, event.silent, "no report came from them")
         return state, (*excluded, *asked)
@@ -277,6 +278,14 @@ def _preflight_finished(
         return state, (*excluded, *more)
     state, more = start(state, policy, now, "preflight is done")
     return state, (*excluded, *more)
+
+
+def _doubted(state: State, event: PreflightFinished, policy: Policy) -> State:
+    """It may not be the nodes, but ranks need not find that out while others pass."""
+    if len(set(state.healthy).difference(event.doubted)) >= policy.nodes:
+        for node, evidence in event.doubted.items():
+            state = state.chosen_last(node, PREFLIGHT, evidence)
+    return state
 
 
 # After all ranks have stopped

@@ -145,9 +145,9 @@ class State:
         usable = [node for node in self.nodes if node not in avoided]
         return tuple(sorted(usable, key=lambda node: node in last))
 
-    def chosen_last(self, node: str, cause: FaultCause, evidence: str) -> State:
+    def chosen_last(self, node: str, cause: str, evidence: str) -> State:
         """With one more node that is used when no other is there; the first reason stays."""
         if any(one.node == node for one in self.last_choice):
             return self
-        one = Exclusion(node=node, cause=cause.value, evidence=evidence)
+        one = Exclusion(node=node, cause=str(cause), evidence=evidence)
         return replace(self, last_choice=(*self.last_choice, one))

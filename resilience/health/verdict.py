@@ -38,6 +38,7 @@ Findings = Mapping[str, Mapping[str, str]]  # check → node → evidence
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """``bad`` holds the nodes to leave, with the evidence; with a ``job_fault`` no node helps.
+    ``doubted`` ones fail what so many do that none is left for it.
 
     ``outage``: the checkpoints' filesystem is away on all nodes that could look at it, and may
     come back.
@@ -45,6 +46,7 @@ class Judgement:
     """
 
     bad: Mapping[str, str]
+    doubted: Mapping[str, str]
     job_fault: str | None
     warnings: tuple[str, ...]
     silent: tuple[str, ...] = ()
@@ -85,11 +87,13 @@ def judge(reports: Mapping[str, NodeReport | None], on_unknown: OnUnknown) -> Ju
             for check in accused
         }
     )
+    alike = {check: others[check] for check in others if check in shared}
     return Judgement(
         bad=bad,
+        doubted={node: said for node, said in _bad(alike).items() if node not in bad},
         job_fault="; ".join(faults) or None,
         warnings=(
-            *_lines({check: others[check] for check in others if check in shared}, _NOT_NODES),
+            *_lines(alike, _NOT_NODES),
             *_lines(found[Outcome.WARN], ""),
             *_lines(_without(found[Outcome.UNKNOWN], accused), "unclear: "),
         ),

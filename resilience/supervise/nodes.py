@@ -58,6 +58,7 @@ async def run_preflight(
             await asyncio.sleep(OUTAGE_PAUSE_S)
     return PreflightFinished(
         bad=dict(judgement.bad),
+        doubted=dict(judgement.doubted),
         job_fault=judgement.job_fault,
         warnings=judgement.warnings,
         silent=judgement.silent,

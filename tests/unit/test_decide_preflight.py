@@ -60,6 +60,19 @@ def visits(evidence: str, *nodes: str) -> list[Event]:
     return story[:-1]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "chosen"), [(("n1", "n2", "n3", "n4"), ("n3", "n4")), (("n1", "n2"), ("n1", "n2"))]
+)
+def test_nodes_that_fail_alike_are_used_where_no_others_are(
+    nodes: tuple[str, ...], chosen: tuple[str, ...]
+) -> None:
+    looked = PreflightFinished(bad={}, doubted={"n1": FULL, "n2": FULL})
+    state, actions = tell([given(1, *nodes), looked], Policy(nodes=2, tasks_per_node=1))
+    assert isinstance(actions[-1], StartRanks)
+    assert actions[-1].nodes == chosen
+    assert state.excluded == ()
+
+
 def test_three_nodes_that_fail_alike_are_not_the_reason() -> None:
     _, second = tell(visits(FULL, "n1", "n2"))
     assert isinstance(second[-1], RequestAllocation)

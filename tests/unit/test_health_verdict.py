@@ -65,6 +65,7 @@ def test_more_than_a_quarter_and_two_is_not_the_nodes(count: int, excluded: int)
     fail = {"memory": Outcome.FAIL_NODE}
     judgement = judge(reports(count, n0=fail, n1=fail), "warn")
     assert len(judgement.bad) == excluded
+    assert set(judgement.doubted) == (set() if excluded else {"n0", "n1"})
     assert judgement.job_fault is None
     assert len(judgement.warnings) == (0 if excluded else 1)
     assert all("not the nodes" in w and "n0, n1" in w for w in judgement.warnings)
