@@ -118,29 +118,15 @@ def _unwrapped(thing: object) -> object:
 
 
 def _container(name: str, thing: object) -> Protected | None:
-    def restore_dict(state: object) -> None:
-        assert isinstance(thing, dict)
-        replacement = _expect(name, state, dict)
-        thing.clear()
-        thing.update(replacement)
+    if type(thing) not in (dict, list, set):  # exact: a subclass would come back as its base
+        return None
 
-    def restore_list(state: object) -> None:
-        assert isinstance(thing, list)
-        thing[:] = _expect(name, state, list)
+    def restore(state: object) -> None:
+        from .refill import refill  # brings numpy, which `protect` must not wait for
 
-    def restore_set(state: object) -> None:
-        assert isinstance(thing, set)
-        replacement = _expect(name, state, set)
-        thing.clear()
-        thing.update(replacement)
+        refill(thing, _expect(name, state, type(thing)))
 
-    restores: Mapping[type, Callable[[object], None]] = {
-        dict: restore_dict,
-        list: restore_list,
-        set: restore_set,
-    }
-    restore = restores.get(type(thing))  # exact: a subclass would come back as its base
-    return Protected(lambda: thing, restore) if restore else None
+    return Protected(lambda: thing, restore)
 
 
 def _numpy(name: str, thing: object) -> Protected | None:

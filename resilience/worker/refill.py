@@ -1,0 +1,189 @@
+"""Saved values put back into the containers and arrays that a program has made.
+
+A program may hold on to what lies inside a container: ``params["w"]`` is its ``w`` too. Were that
+replaced by a new array, the program would go on with the old one, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+
+from relight.storage import numpy_state
+from relight.storage.boxes import Part
+
+from .sharded import is_dtensor
+
+if TYPE_CHECKING:
+    import torch
+
+    Array = numpy_state.Array | torch.Tensor
+
+Extent = tuple[int, int]  # where memory begins and ends
+_DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
+
+
+def refill(present: object, saved: object) -> object:
+    """What is to stand in the place of ``present``: itself, as far as it can become ``saved``.
+
+    Arrays of the same shape and dtype, dicts, lists, sets, deques and dataclasses are kept and
+    filled. Immutable values, arrays of another size, and those that overlap come from ``saved``.
+    What was one object when it was saved is one again, and what was two is two.
+    """
+    return _Refill(present).value(present, saved)
+
+
+class _Refill:
+    def __init__(self, present: object) -> None:
+        self._apart = _apart(present)
+        self._taken: set[object] = set()  # what of the program's holds something saved already
+        self._given: dict[int, object] = {}  # by the object that was saved
+
+    def value(self, present: object, saved: object) -> object:
+        if id(saved) not in self._given:
+            self._given[id(saved)] = self._filled(present, saved)
+        return self._given[id(saved)]
+
+    def _filled(self, present: object, saved: object) -> object:
+        array, new = _array(present), _array(saved)
+        if array is not None or new is not None:
+            return self._overwritten(present, array, saved, new)
+        if type(present) is not type(saved) or id(present) in self._taken:
+            return saved
+        self._taken.add(id(present))
+        if isinstance(saved, tuple):
+            return tuple.__new__(type(saved), self._members(cast("tuple[object]", present), saved))
+        if dataclasses.is_dataclass(saved):
+            return self._dataclass(present, saved)
+        return self._container(present, saved)
+
+    def _overwritten(
+        self, present: object, array: Array | None, saved: object, new: Array | None
+    ) -> object:
+        if array is None or new is None or not _fits(array, new):
+            return saved
+        extent = _extent(array)
+        if extent not in self._apart or extent in self._taken:
+            return saved
+        if extent != (0, 0):
+            self._taken.add(extent)
+        _copy(array, new)
+        return present
+
+    def _container(self, present: object, saved: object) -> object:
+        if type(saved) in _DICTS:
+            old, new = cast("dict[object, object]", present), cast("dict[object, object]", saved)
+            items = {key: self.value(old[key], new[key]) if key in old else new[key] for key in new}
+            old.clear()  # so that they stand in the order that was saved
+            old.update(items)
+            if isinstance(old, OrderedDict):  # torch keeps the versions of modules in an attribute
+                vars(old).update(vars(new))
+        elif isinstance(saved, list) and isinstance(present, list):
+            present[:] = self._members(present, saved)
+        elif isinstance(saved, set) and isinstance(present, set):
+            present.clear()
+            present.update(saved)
+        elif isinstance(saved, deque) and isinstance(present, deque):
+            if present.maxlen != saved.maxlen:
+                return saved
+            members = self._members(present, saved)
+            present.clear()
+            present.extend(members)
+        else:
+            return saved
+        return present
+
+    def _members(self, present: Sequence[object], saved: Sequence[object]) -> list[object]:
+        filled = [self.value(one, other) for one, other in zip(present, saved, strict=False)]
+        return [*filled, *list(saved)[len(filled) :]]
+
+    def _dataclass(self, present: object, saved: object) -> object:
+        frozen = getattr(type(saved), "__dataclass_params__").frozen  # noqa: B009  # of no known type
+        result = saved if frozen else present
+        for name in (field.name for field in dataclasses.fields(cast("type", saved))):
+            member = self.value(getattr(present, name, None), getattr(saved, name))
+            object.__setattr__(result, name, member)  # as when it was read, for frozen ones too
+        return result
+
+
+def _apart(present: object) -> set[Extent]:
+    """Memory of the arrays inside that none of them shares in part with another."""
+    groups: list[list[Extent]] = []
+    end = 0
+    for extent in sorted({_extent(one) for one in _arrays(present)}):
+        if not groups or extent[0] >= end:
+            groups.append([])
+        groups[-1].append(extent)
+        end = max(end, extent[1])
+    return {group[0] for group in groups if len(group) == 1}
+
+
+def _arrays(value: object) -> Iterator[Array]:
+    array = _array(value)
+    if array is not None:
+        yield array
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _arrays(member)
+    elif isinstance(value, list | tuple | deque):
+        for member in value:
+            yield from _arrays(member)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _arrays(getattr(value, field.name, None))
+
+
+def _array(value: object) -> Array | None:
+    """The array that stands here: of a part, and of a DTensor, what this rank has."""
+    if isinstance(value, Part):
+        value = value.array
+    if isinstance(value, np.ndarray):
+        return value
+    if is_dtensor(value):
+        value = getattr(value, "to_local")()  # noqa: B009  # of no known type
+    if "torch" in sys.modules:
+        import torch
+
+        return value if isinstance(value, torch.Tensor) else None
+    return None
+
+
+def _extent(array: Array) -> Extent:
+    if isinstance(array, np.ndarray):
+        return numpy_state.extent(array)
+    from relight.storage import torch_state
+
+    return torch_state.extent(array) if _is_plain(array) else (0, 0)
+
+
+def _fits(array: Array, saved: Array) -> bool:
+    if isinstance(array, np.ndarray):
+        same = isinstance(saved, np.ndarray) and array.dtype == saved.dtype
+        return same and array.shape == saved.shape and array.flags.writeable
+    if isinstance(saved, np.ndarray) or array.dtype != saved.dtype or array.shape != saved.shape:
+        return False
+    return _is_plain(array) and _is_plain(saved) and not array.is_inference()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether each element has a place of its own that can be written."""
+    import torch
+
+    if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
+        return False
+    return all(by or size < 2 for size, by in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _copy(array: Array, saved: Array) -> None:
+    if isinstance(array, np.ndarray):
+        np.copyto(array, cast("numpy_state.Array", saved))
+        return
+    import torch
+
+    with torch.no_grad():
+        array.copy_(cast("torch.Tensor", saved))
