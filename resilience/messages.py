@@ -30,8 +30,12 @@ supervisor → agent
     ``start``      generation, argv, cwd, env, secret_files, log, warm, watched: start the program;
                    with ``command_of_node`` (local_rank, others: the addresses of the node's other
                    agents) the first agent of the node does so, and each waits for its rank to join;
+                   with tell_imports it passes on what the program says of them; with slurm its
+                   Slurm variables are those, not of its step: the ranks run in several;
                    with log null it is a batch script, and does not find the variables
                    ``without_env``: it writes where the agent does, and signals reach it
+    ``get_ready``  argv, env, modules: to one without a rank: keep a process ready that has imported
+                   them, for a start of such a command
     ``signal``     signal: send it to the batch script's process, and to that only
     ``stop``       generation, signal: send it to the program's process group
     ``stacks``     generation: let the programs print their stacks, and write what torch recorded
@@ -54,7 +58,8 @@ agent → agent of the same node, over its Unix socket
 
 program → agent (body of ``rank``; over the Unix socket in ``RELIGHT_AGENT_SOCKET``)
     ``joined``     rank, pid
-    ``imported``   modules: for the agent only, which keeps a process with them ready
+    ``imported``   modules: for the agent, which keeps a process with them ready; passed on by one
+                   that was told so
     ``failed``     nothing: for the agent only, an exception has ended the program
     ``stopped``    code: for the agent only, the program means this, and exits 0 to spare siblings
     ``restored``   step, near, seconds or null: training starts with this step; near: from the tier

@@ -1,39 +1,34 @@
-"""The step of agents: brought up on the nodes of a generation, kept for the next one, ended.
+"""The agents of a run: brought up on the nodes of a generation, kept for the next one, ended.
 
-Agents stay between generations as long as their nodes stay the same, so that a restart in place
-needs no new step. An MPI world is bound to its step (PMIx): there every generation gets a new one.
+Agents stay between generations: a restart needs a new step only for the nodes that have none. So a
+spare has agents before it is needed (:meth:`Agents.stand_by`). An MPI world is bound to its step
+(PMIx): there every generation gets a new one; components are started together, or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from ..config import RunConfig
 from ..decide.events import StartFailed
 from ..messages import Message, number, text
-from ..run_folder import RunFolder
-from ..worker.beats import VARIABLE as BEAT_VARIABLE
-from ..worker.beats import beat_of_world
+from ..place import place_of
 from ..worker.program import tail
-from . import container, node_command, processes, script
-from .channel import AgentLine, Channel
-from .cluster import Allocation, Cluster, StepRequest
+from .agent_step import AgentStep
+from .channel import NO_RANK, AgentLine
+from .cluster import Allocation, Cluster
 
 CONNECT_LIMIT_S: Final = 60.0
-# Longer than a broken way takes to be noticed (2 s) and made anew: that alone is no loss.
-SILENT_LIMIT_S: Final = 5.0
-BROKEN_LIMIT_S: Final = 2.0
 GPU_LIMIT_S: Final = 10  # for programs that have ended to give the memory of their GPUs back
 _ANSWER_S: Final = 10.0
-_NO_PATIENCE_S: Final = 0.2
 
 
 class Agents:
-    """One step of agents at a time. Gives what they say of their programs to ``on_message``."""
+    """The steps of agents. Gives what those with a rank say of it to ``on_message``."""
 
     def __init__(
         self,
@@ -46,52 +41,74 @@ class Agents:
         self._cluster = cluster
         self._allocation = allocation
         self._on_word = on_message
-        self._folder = RunFolder(config.run_dir)
-        self._channel = Channel(self._on_message)
-        self._process: asyncio.subprocess.Process | None = None
-        self._port = 0
-        self._step = 0
-        self._step_log = Path()
+        self._steps: list[AgentStep] = []
+        self._begun = 0  # steps, in all
+        self._token = secrets.token_hex(16)
+        self._changing = asyncio.Lock()  # which steps there are
         self._nodes: tuple[str, ...] = ()
+        self._lines: dict[int, AgentLine] = {}
+        self._spares: frozenset[str] = frozenset()  # nodes with agents that have no rank
+        self._get_ready: Message = {}  # what they are told
         self._changed = asyncio.Event()
         self._rank0_port: int | None = None
-        self._gpu_memory: dict[int, str] = {}  # what each agent says of it
+        self._gpu_memory: dict[int, str] = {}  # what the agent of each rank says of it
 
     @property
     def world_size(self) -> int:
-        """How many agents the step has, one for each rank."""
+        """How many ranks the generation has."""
         return self._config.ranks_on(len(self._nodes))
 
     @property
     def lines(self) -> Mapping[int, AgentLine]:
-        """The agents by task."""
-        return self._channel.lines
+        """The agents by rank."""
+        return self._lines
 
     @property
     def all_connected(self) -> bool:
-        return len(self._channel.lines) == self.world_size
+        return len(self._lines) == self.world_size
+
+    @property
+    def of_several_steps(self) -> bool:
+        """Whether Slurm has numbered the tasks otherwise than the ranks are."""
+        return all(step.nodes != self._nodes for step in self._steps)
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The nodes of the step from which no agent has come."""
-        here = {line.node for line in self._channel.lines.values()}
+        """The nodes of the generation from which no agent has come."""
+        here = {line.node for step in self._steps for line in step.lines.values()}
         return tuple(node for node in self._nodes if node not in here)
 
-    async def open(self) -> None:
-        """Listen for agents."""
-        self._port = await self._channel.open(self._token_file)
-
     async def close(self) -> None:
-        """End the agents and the step; nothing of it stays behind."""
-        await self._end_step()
-        await self._channel.close()
-        self._token_file.unlink(missing_ok=True)
+        """End all agents; nothing of them stays behind."""
+        await asyncio.gather(*(step.end() for step in self._steps))
 
     async def bring_up(self, nodes: tuple[str, ...]) -> bool:
         """Have an agent for each rank on these nodes; False when they do not come in time."""
-        if not self._fit(nodes):
-            await self._new_step(nodes)
-        return await self._until(lambda: self.all_connected, CONNECT_LIMIT_S)
+        async with self._changing:
+            await self._arrange(nodes)
+            coming = [step for step in self._steps if step.lacking(nodes)]
+        await self._come(coming, nodes)
+        for step in coming:
+            step.left |= step.lacking(nodes)
+        self._number()
+        return self.all_connected
+
+    async def stand_by(self, nodes: Collection[str], get_ready: Message) -> None:
+        """Have agents on nodes without ranks, too, who do what they are told by ``get_ready``.
+
+        Nothing is waited for: one that does not come is none. Raises OSError.
+        """
+        async with self._changing:
+            for step in self._without_use(self._nodes):
+                await step.end()
+                self._steps.remove(step)
+            held = {node for step in self._steps for node in step.nodes} | set(self._nodes)
+            new = tuple(node for node in nodes if node not in held)
+            self._get_ready, self._spares = get_ready, self._spares | set(new)
+            for step in self._steps:
+                self._ready(step.lines.values())
+            if new:
+                await self._begin(new)
 
     async def free_port(self) -> int | None:
         """A port that is free where rank 0 will be; None when its agent does not say."""
@@ -115,113 +132,145 @@ class Agents:
         limit_s = GPU_LIMIT_S + _ANSWER_S
         await self._until(lambda: self._gpu_memory.keys() >= self.lines.keys(), limit_s)
         held: dict[str, dict[str, None]] = {}  # agents of a node see the same, or their own
-        for task, line in sorted(self.lines.items()):
-            if said := self._gpu_memory.get(task):
+        for rank, line in sorted(self.lines.items()):
+            if said := self._gpu_memory.get(rank):
                 held.setdefault(line.node, {})[said] = None
         return {node: "; ".join(said) for node, said in held.items()}
 
     def start_failed(self, generation: int) -> StartFailed:
         """Which agents did not come, as far as anybody can tell."""
         absent = self.absent
-        ended = self._process is not None and self._process.returncode is not None
-        detail = f"{len(self._channel.lines)} of {self.world_size} agents connected"
-        if ended and self._process is not None:
-            detail += f"; the step ended with code {self._process.returncode}"
-            detail += "".join(f"; {line}" for line in tail(self._step_log)[-3:])
+        detail = f"{len(self._lines)} of {self.world_size} agents connected"
+        last = self._steps[-1] if self._steps else None
+        if last is not None and last.exit_code is not None:
+            detail += f"; the step ended with code {last.exit_code}"
+            detail += "".join(f"; {line}" for line in tail(last.log)[-3:])
         # When nobody came it is the step that failed, not each of the nodes.
         missing = () if len(absent) == len(self._nodes) > 1 else absent
         return StartFailed(generation=generation, missing=missing, detail=detail)
 
     def tell(self, message: Message) -> None:
         """A message to every agent."""
-        self._channel.broadcast(message)
+        for step in self._steps:
+            step.tell(message)
 
     def drop_silent(self) -> Iterator[tuple[int, str]]:
-        """Forget the agents that have not been heard for too long: their tasks, and what is said
-        of each."""
-        others_s = SILENT_LIMIT_S * beat_of_world(self.world_size)
-        broken_s = BROKEN_LIMIT_S if self._step_runs else 0.0
-        for line in self._channel.silent(SILENT_LIMIT_S, others_s, broken_s):
-            self._channel.drop(line)
-            self._changed.set()  # nobody waits for its word any more
-            if line.broken_at is not None:
-                yield line.task, "the connection to its agent broke, and it did not come back"
-            else:
-                limit_s = SILENT_LIMIT_S if line.leads else others_s
-                yield line.task, f"its agent was silent for {limit_s:.0f} s"
+        """Forget the agents that have not been heard for too long: their ranks, and what is said
+        of each. That of a spare is no loss."""
+        for step in self._steps:
+            for line, detail in step.drop_silent():
+                self._changed.set()  # nobody waits for its word any more
+                if line.rank != NO_RANK:
+                    self._lines.pop(line.rank, None)
+                    yield line.rank, detail
 
     def forgive_silence(self) -> None:
         """Nobody could be heard for a while."""
-        self._channel.forgive_silence()
+        for step in self._steps:
+            step.forgive_silence()
 
-    @property
-    def _token_file(self) -> Path:
-        return self._folder.attempt(self._allocation.attempt) / "token"
+    # Which steps there are
 
-    @property
-    def _step_runs(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+    async def _arrange(self, nodes: tuple[str, ...]) -> None:
+        """End what is in the way, and begin a step where agents lack.
 
-    def _fit(self, nodes: tuple[str, ...]) -> bool:
-        return (
-            self._step_runs
-            and self._config.mpi is None
-            and nodes == self._nodes
-            and self.all_connected
+        A node whose agents were lost may still have them: before others come there, their step
+        ends. So a node is never in two steps.
+        """
+        self._forget_ranks()
+        wanted = set(nodes)
+        self._nodes, self._spares = nodes, self._spares - wanted
+        over = [step for step in self._steps if not self._stays(step)]
+        over += [step for step in self._without_use(nodes) if step not in over]
+        await asyncio.gather(*(step.end(stay=wanted) for step in over))
+        self._steps = [step for step in self._steps if step not in over]
+        kept = wanted | self._spares
+        for step in self._steps:
+            for line in list(step.lines.values()):
+                if line.node not in kept:
+                    step.dismiss(line)
+        held = {node for step in self._steps for node in step.nodes}
+        lacking = tuple(node for node in nodes if node not in held)
+        if lacking:
+            await self._begin(lacking)
+
+    def _stays(self, step: AgentStep) -> bool:
+        """Whether its agents can be those of ranks on the nodes that ranks are to be on."""
+        if self._config.mpi is not None or not step.runs or step.left & set(self._nodes):
+            return False
+        whole = self._config.components or self._config.program == "script"
+        return step.nodes == self._nodes and not step.left if whole else True
+
+    def _without_use(self, nodes: Collection[str]) -> list[AgentStep]:
+        """Steps on none of these nodes that are no spares' either, or have ended."""
+        return [
+            step
+            for step in self._steps
+            if not set(step.nodes) & set(nodes)
+            and not (step.runs and set(step.nodes) & self._spares)
+        ]
+
+    async def _begin(self, nodes: tuple[str, ...]) -> None:
+        self._begun += 1
+        step = AgentStep(
+            self._config,
+            self._cluster,
+            self._allocation,
+            self._begun,
+            nodes,
+            self._token,
+            self._on_message,
         )
+        self._steps.append(step)
+        await step.begin()
 
-    async def _new_step(self, nodes: tuple[str, ...]) -> None:
-        await self._end_step(stay=nodes)
-        self._step += 1
-        self._nodes = nodes
-        self._channel.expect(str(self._step))
-        self._step_log = self._folder.logs(self._allocation.attempt) / f"step-{self._step}.log"
-        env = {
-            "RELIGHT_CHANNEL": f"{self._allocation.supervisor_host}:{self._port}",
-            "RELIGHT_TOKEN_FILE": str(self._token_file),
-            "RELIGHT_STEP": str(self._step),
-            BEAT_VARIABLE: str(beat_of_world(self.world_size)),
-        }
-        if self._config.program == "script":
-            command = script.agent_command(self._allocation, self._port, env)
-            self._process = await processes.start_beside(command)
+    async def _come(self, coming: Sequence[AgentStep], nodes: tuple[str, ...]) -> None:
+        """Wait for the agents on these nodes; a spare's have had some of their time before."""
+        if not coming:
             return
-        python = container.interpreter(self._config, sys.executable)
-        request = StepRequest(
-            name="ranks",
-            nodes=nodes,
-            tasks_per_node=self._config.tasks_per_node,
-            cpus_per_task=self._config.cpus_per_task,
-            argv=(python, "-P", "-m", "relight.resilience.worker.agent"),
-            env=env,
-            mpi=self._config.mpi,
-            options=(
-                *container.step_options(self._config),
-                *node_command.step_options(self._config),
-            ),
-            components=self._config.components,
-            output=self._step_log,
-        )
-        command = await asyncio.to_thread(self._cluster.step_command, request)
-        self._process = await processes.start(command, self._step_log)
+        partly = {step for step in coming if not set(step.nodes) <= set(nodes)}
 
-    async def _end_step(self, stay: tuple[str, ...] = ()) -> None:
-        """On nodes that ``stay``, agents leave what is in the tier to those that come."""
-        if self._process is None:
-            return
-        for line in self._channel.lines.values():
-            line.send({"type": "quit", "keep": line.node in stay})
-        if self.all_connected:
-            await processes.end(self._process)
-        else:  # the command waits for tasks on nodes that are gone, and does not end by itself
-            await self._channel.all_ended(processes.POLITE_S)
-            await processes.end(self._process, patience_s=_NO_PATIENCE_S)
-        self._process = None
+        def have_come() -> bool:
+            return all(
+                # In a large world nodes are not counted each time that one comes.
+                step.all_connected or step.left or (step in partly and not step.lacking(nodes))
+                for step in coming
+            )
 
-    async def _until(self, condition: Callable[[], bool], limit_s: float) -> bool:
-        """Wait for a condition that messages bring about; the end of the step ends the wait."""
-        assert self._process is not None
-        ended = asyncio.create_task(self._process.wait())
+        begun_s = time.monotonic() - max(step.begun_at for step in coming)
+        await self._until(have_come, CONNECT_LIMIT_S - begun_s, coming)
+
+    # Who has which rank
+
+    def _number(self) -> None:
+        """Each agent on the nodes of the generation gets the rank of its place."""
+        self._forget_ranks()
+        places = (place_of(self._config, rank) for rank in range(self.world_size))
+        rank_at = {(self._nodes[p.node], p.local_rank): rank for rank, p in enumerate(places)}
+        for step in self._steps:
+            as_slurm_does = step.nodes == self._nodes
+            for line in step.lines.values():
+                place = line.node, line.local_task
+                line.rank = line.task if as_slurm_does else rank_at.get(place, NO_RANK)
+                if line.rank != NO_RANK:
+                    self._lines[line.rank] = line
+
+    def _forget_ranks(self) -> None:
+        for line in self._lines.values():
+            line.rank = NO_RANK
+        self._lines = {}
+
+    def _ready(self, lines: Collection[AgentLine]) -> None:
+        for line in lines:
+            if line.node in self._spares:
+                line.send(self._get_ready)
+
+    async def _until(
+        self, condition: Callable[[], bool], limit_s: float, steps: Sequence[AgentStep] = ()
+    ) -> None:
+        """Wait for a condition that messages bring about; the end of one of the steps ends the
+        wait."""
+        ended = {asyncio.create_task(step.ended()) for step in steps}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         try:
@@ -229,26 +278,27 @@ class Agents:
                 self._changed.clear()
                 changed = asyncio.create_task(self._changed.wait())
                 await asyncio.wait(
-                    (changed, ended),
+                    {changed, *ended},
                     timeout=deadline - loop.time(),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 changed.cancel()
-                if not condition() and (ended.done() or loop.time() >= deadline):
-                    return False
-            return True
+                if loop.time() >= deadline or any(task.done() for task in ended):
+                    return
         finally:
-            ended.cancel()
+            for task in ended:
+                task.cancel()
 
     def _on_message(self, line: AgentLine, message: Message) -> None:
         match message["type"]:
             case "hello":
+                self._ready((line,))
                 self._changed.set()
             case "port":
                 self._rank0_port = number(message, "port")
                 self._changed.set()
             case "gpus":
-                self._gpu_memory[line.task] = text(message, "held")
+                self._gpu_memory[line.rank] = text(message, "held")
                 self._changed.set()
-            case _:
+            case _ if line.rank != NO_RANK:
                 self._on_word(line, message)

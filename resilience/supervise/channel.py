@@ -1,6 +1,6 @@
 """The supervisor's end of the lines to the rank agents: one TCP server, JSON lines, one token.
 
-Asyncio; no decision is made here. Whoever does not show the token of this attempt and the number of
+Asyncio; no decision is made here. Whoever does not show the token of the attempt and the number of
 the current step is turned away, so that an agent of an older step cannot join a newer one.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from ..numbered import BEAT, Numbered
 HELLO_LIMIT_S: Final = 10.0
 BEAT_S: Final = 5.0
 _TURN_S: Final = 0.05
+NO_RANK: Final = -1
 _BACKLOG: Final = 4096  # all agents of a large world connect at once
 
 
@@ -83,15 +83,21 @@ class _Connection(asyncio.Protocol):
 
 
 class AgentLine:
-    """What is said with one agent, over one connection after the other."""
+    """What is said with one agent, over one connection after the other.
+
+    Attributes:
+        task: its number in its step.
+        rank: that of its program in the generation, ``NO_RANK`` while it has none.
+    """
 
     __slots__ = (
         "_connection", "address", "broken_at", "heard", "local_task", "node", "numbered", "pid",
-        "task",
+        "rank", "task",
     )  # fmt: skip
 
     def __init__(self, hello: Message) -> None:
         self.task = number(hello, "task")
+        self.rank = NO_RANK
         self.local_task = number(hello, "local_task")
         self.node = text(hello, "node")
         self.pid = number(hello, "pid")
@@ -144,10 +150,10 @@ class Channel:
     A connection that breaks says nothing: the agent makes it anew, or falls silent.
     """
 
-    def __init__(self, on_message: Callable[[AgentLine, Message], None]) -> None:
+    def __init__(self, on_message: Callable[[AgentLine, Message], None], token: str) -> None:
         self.on_message = on_message
         self._server: asyncio.Server | None = None
-        self._token = secrets.token_hex(16)
+        self._token = token
         self._step = ""
         self._lines: dict[int, AgentLine] = {}
         self._dropped: set[int] = set()

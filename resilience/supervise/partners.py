@@ -32,7 +32,7 @@ _LOOK_S: Final = 0.5
 class Partners:
     """Of one attempt. Without ``checkpoint.tiers.partner`` it does nothing.
 
-    ``on_took(task, shard)`` hears that the node of this agent has a copy now.
+    ``on_took(rank, shard)`` hears that the node of this agent has a copy now.
 
     Attributes:
         chosen: what the next generation restores from.
@@ -131,7 +131,7 @@ class Partners:
             self._copies.took(shard, line.node)
             self._told.discard(shard.rank)
             self._bringing.pop(shard, None)
-            self._on_took(line.task, shard)
+            self._on_took(line.rank, shard)
         elif shard in self._bringing:
             self._not_brought(shard, text(message, "reason"))
         elif Incarnation.parse(shard.writer).generation == self._generation:
@@ -145,7 +145,7 @@ class Partners:
         wanted = [shard for shard, route in self._bringing.items() if route.target == node]
         if message["port"] is None:
             for line in givers:
-                self._not_copied(line.task, text(message, "reason"))
+                self._not_copied(line.rank, text(message, "reason"))
             for shard in wanted:
                 self._not_brought(shard, text(message, "reason"))
             self._changed.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from ..decide.events import (
 from ..messages import Message, number
 from ..place import place_of
 from ..run_folder import RunFolder
-from . import node_command, script
+from . import node_command, script, slurm_place
 from .agents import Agents
 from .channel import AgentLine
 from .cluster import Allocation, Cluster
@@ -30,13 +31,17 @@ from .own_saves import command_of
 from .partners import Partners
 from .rendezvous import Rendezvous
 
+_log: Final = logging.getLogger(__name__)
 KILL_LIMIT_S: Final = 10.0
 _TURN_S: Final = 0.05
 STACKS_S: Final = 2.0  # for programs to print where they are
 
 
 class Ranks:
-    """The ranks of the current generation. Reports by ``emit``; relays what programs say."""
+    """The ranks of the current generation. Reports by ``emit``; relays what programs say.
+
+    ``healthy`` are the nodes that may carry ranks: those that do not are made ready for it.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class Ranks:
         on_word: Callable[[int, Message], None],
         on_signal: Callable[[str], None],
         partners: Partners,
+        healthy: Callable[[], tuple[str, ...]],
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -55,6 +61,7 @@ class Ranks:
         self._on_word = on_word
         self._on_signal = on_signal
         self._partners = partners
+        self._healthy = healthy
         self._folder = RunFolder(config.run_dir)
         self._agents = Agents(config, cluster, allocation, self._on_message)
         self._alive: dict[int, str] = {}
@@ -62,6 +69,7 @@ class Ranks:
         self._anyway = asyncio.Event()
         self._told = 0  # the last generation that was told to save
         self._stopping = False
+        self._rank0_order: Message = {}
         self.generation = 0
         self.started_before = False  # in this attempt, or an earlier one
 
@@ -93,10 +101,6 @@ class Ranks:
     def nodes_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         """The nodes that carry these ranks."""
         return tuple(dict.fromkeys(self._alive[rank] for rank in ranks if rank in self._alive))
-
-    async def open(self) -> None:
-        """Listen for agents."""
-        await self._agents.open()
 
     async def close(self) -> None:
         """End the agents and the step; nothing of it stays behind."""
@@ -160,25 +164,41 @@ class Ranks:
             self.tell(script.start_order(self._config, argv, attempt, generation))
             return
         addresses = {rank: line.address for rank, line in self._agents.lines.items()}
-        for task, line in sorted(self._agents.lines.items()):
-            self._alive[task] = line.node
-            line.send(self._start_order(rendezvous, task, argv, addresses))
+        for rank, line in sorted(self._agents.lines.items()):
+            self._alive[rank] = line.node
+            line.send(self._start_order(rendezvous, rank, argv, addresses))
 
     def _start_order(
         self,
         rendezvous: Rendezvous,
-        task: int,
+        rank: int,
         argv: tuple[str, ...],
         addresses: Mapping[int, str],
     ) -> Message:
-        place = place_of(self._config, task)
+        place = place_of(self._config, rank)
         per_node = self._config.command_per == "node"
-        writer = task - place.local_rank if per_node else task
+        writer = rank - place.local_rank if per_node else rank
         log = self._folder.rank_log(self._allocation.attempt, rendezvous.generation, writer)
-        order = rendezvous.start_order(self._config, task, argv, log)
-        if not per_node:
-            return order
-        return node_command.of_node(self._config, order, place, addresses)
+        order = rendezvous.start_order(self._config, rank, argv, log)
+        if self._agents.of_several_steps:
+            order = {**order, "slurm": slurm_place.variables(self._config, rank, rendezvous.nodes)}
+        if per_node:
+            return node_command.of_node(self._config, order, place, addresses)
+        if rank == 0:
+            self._rank0_order = order
+            spares = set(self._allocation.nodes) - set(rendezvous.nodes)
+            return {**order, "tell_imports": bool(spares) and order["warm"] is True}
+        return order
+
+    async def stand_by(self, modules: object) -> None:
+        """Make spares ready to be the next generation, which imports what this one has."""
+        order = {name: self._rank0_order[name] for name in ("argv", "env")}
+        try:
+            await self._agents.stand_by(
+                self._healthy(), {"type": "get_ready", **order, "modules": modules}
+            )
+        except OSError as error:
+            _log.warning("spares start cold, no agents can be started there: %s", error)
 
     # Stop
 
@@ -249,8 +269,8 @@ class Ranks:
             case "rank":
                 body = message.get("body")
                 if isinstance(body, dict) and message.get("generation") == self.generation:
-                    self._note_progress(line.task, body)
-                    self._on_word(line.task, body)
+                    self._note_progress(line.rank, body)
+                    self._on_word(line.rank, body)
             case "depot" | "took" | "not_sent":
                 self._partners.heard(line, message)
             case "exited":
@@ -268,19 +288,19 @@ class Ranks:
             self._unfinished.discard(rank)
 
     def _on_exited(self, line: AgentLine, message: Message) -> None:
-        if message.get("generation") != self.generation or line.task not in self._alive:
+        if message.get("generation") != self.generation or line.rank not in self._alive:
             return
-        del self._alive[line.task]
+        del self._alive[line.rank]
         tail, code, signal_name = message.get("tail"), message.get("code"), message.get("signal")
         self._emit(
             RankExited(
                 generation=self.generation,
-                rank=line.task,
+                rank=line.rank,
                 node=line.node,
                 code=code if isinstance(code, int) else None,
                 signal=signal_name if isinstance(signal_name, str) else None,
                 stopped=message.get("stopped") is True,
-                unfinished=line.task in self._unfinished,
+                unfinished=line.rank in self._unfinished,
                 tail=tuple(str(entry) for entry in tail) if isinstance(tail, list) else (),
                 max_rss_bytes=number(message, "max_rss_bytes"),
             )

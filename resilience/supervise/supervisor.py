@@ -119,6 +119,7 @@ class Supervisor:
             lambda rank, body: self._words.hear(rank, body),
             self._on_agents_signal,
             self._saves.partners,
+            lambda: self._state.healthy,
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._refusals = Refusals(
@@ -180,7 +181,6 @@ class Supervisor:
         for number_ in SIGNALS if self._is_script else _HEARD:
             heard = partial(self._on_signal, number_.name)
             loop.add_signal_handler(number_, heard)
-        await self._ranks.open()
         self._spawn(self._tick())
         self._spawn(self._watch.run())
         if self._is_script and self._config.checkpoint.signal is not None:

@@ -45,6 +45,8 @@ class Words:
         match body["type"]:
             case "joined":
                 self._saves.joined(rank)
+            case "imported":
+                self._spawn(self._ranks.stand_by(body["modules"]))
             case "restored":
                 self._saves.restored(rank, body)
             case "beat" | "finished":

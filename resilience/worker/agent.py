@@ -36,12 +36,12 @@ from .joined import JoinedProgram
 from .lines import Lines
 from .node_command import NodeCommand, without_a_rank
 from .partner import Partner
-from .program import Program, Start, before_python
+from .program import Program, Start
 from .script_environment import script_environment
 from .shared_memory import remove_leftovers
 from .stacks import Stacks
-from .standby import PythonCommand, Standby
 from .supervisor_line import SupervisorLine
+from .warm_start import WarmStart
 
 # A supervisor that says nothing for so long is gone, or the network to it is: the ranks must not go
 # on by themselves, since others may have been started in their place.
@@ -51,8 +51,6 @@ PAUSED_S: Final = 5.0
 EXIT_PATIENCE_S: Final = 2.0
 TERM_PATIENCE_S: Final = 12.0  # at the end of a job without a supervisor, for what should it stay
 END_PATIENCE_S: Final = 5.0
-# The imports of the next generation must not slow down the first steps of this one.
-WARM_UP_AFTER_S: Final = 15.0
 _PASSING: Final = ("beat", "active", "moving")  # words of a program that its next one makes void
 _REPORTED_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 _SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
@@ -69,10 +67,8 @@ class Agent:
         self._programs: list[Lines] = []
         self._program: Program | JoinedProgram | None = None
         self._command: NodeCommand | None = None  # that starts all ranks of this node
-        self._warm: PythonCommand | None = None
-        self._imports: list[str] = []
-        self._warm_up_at = float("inf")
-        self._standby: Standby | None = None
+        self._warm = WarmStart()
+        self._tells_imports = False
         self._activity: Activity | None = None
         self._stacks: Stacks | None = None
         self._give_up_at = float("inf")
@@ -119,8 +115,7 @@ class Agent:
             for word in self._partner.look():
                 self._tell(word)
             self._keep_time()
-        if self._standby is not None:
-            self._standby.end()
+        self._warm.end()
         if self._program is not None:
             self._program.end(signal.SIGKILL)
             self._program.wait()
@@ -146,6 +141,8 @@ class Agent:
                     self._tell({"type": "gpus", "held": ""})
             case "start":
                 self._start(order)
+            case "get_ready" if self._program is None:
+                self._get_ready(order)
             case "stop":
                 self._stop(order)
             case "stacks":
@@ -170,6 +167,12 @@ class Agent:
                 self._running = False
                 self._keep_tier = order.get("keep") is True
 
+    def _get_ready(self, order: Message) -> None:
+        env, argv = order["env"], order["argv"]
+        if not (isinstance(env, dict) and isinstance(argv, list)):
+            raise ValueError("get_ready: argv or env has the wrong shape")
+        self._warm.get_ready(argv, order["modules"], {**os.environ, **env})
+
     def _start(self, order: Message) -> None:
         env, argv, secret_files = order["env"], order["argv"], order["secret_files"]
         if not (
@@ -192,6 +195,9 @@ class Agent:
             if "command_of_node" in order:
                 base = without_a_rank(base)
             base |= recorder_variables({**base, **env}, Path(text(order, "log")).parent)
+            slurm = order.get("slurm")
+            if isinstance(slurm, dict) and "SLURM_PROCID" in base:
+                base |= slurm
         self._program = self._begin(
             order.get("command_of_node"),
             generation=number(order, "generation"),
@@ -201,8 +207,9 @@ class Agent:
             cwd=text(order, "cwd"),
             log=None if is_script else Path(text(order, "log")),
         )
-        self._standby, self._warm_up_at, self._give_up_at = None, float("inf"), float("inf")
-        self._warm = PythonCommand.of(argv) if order["warm"] is True else None
+        self._give_up_at = float("inf")
+        self._warm.follow(argv if order["warm"] is True else None)
+        self._tells_imports = order.get("tell_imports") is True
         started = {"generation": self._program.generation, "pid": self._program.pid}
         self._tell({"type": "started", **started})
         self._activity = None
@@ -213,7 +220,7 @@ class Agent:
     def _begin(self, of_node: object, **what: Unpack[Start]) -> Program | JoinedProgram:
         """The program, which is this agent's child; or the wait for the one that will join."""
         if not isinstance(of_node, dict):
-            return Program(**what, standby=self._standby, beside=self._beside)
+            return Program(**what, standby=self._warm.take(), beside=self._beside)
         local_rank, others = of_node["local_rank"], of_node["others"]
         if local_rank == 0:
             self._command = NodeCommand(**what, beside=self._beside)
@@ -264,8 +271,9 @@ class Agent:
             if below is not None and not below.heard(body, lines.peer_pid):
                 continue
             if body["type"] == "imported":
-                self._note_imports(body["modules"])
-                continue
+                self._warm.learn(body["modules"])
+                if not self._tells_imports:
+                    continue
             if body["type"] == "failed":
                 self._give_up_at = time.monotonic() + EXIT_PATIENCE_S
                 continue
@@ -283,18 +291,6 @@ class Agent:
             self._supervisor.mention(word)
         else:
             self._tell(word)
-
-    def _note_imports(self, modules: object) -> None:
-        if isinstance(modules, list):
-            self._imports = [str(name) for name in modules]
-            self._warm_up_at = time.monotonic() + WARM_UP_AFTER_S
-
-    def _warm_up(self) -> None:
-        """Let a process do the imports of the next generation now."""
-        if self._warm is None or self._standby is not None or self._program is None:
-            return
-        self._standby = Standby(self._warm, self._imports, self._program.env, before_python)
-        self._program.spare(self._standby.pid)
 
     def _show_stacks(self) -> None:
         """Before they are ended, programs say where they are, and with whom torch has spoken."""
@@ -347,9 +343,8 @@ class Agent:
             self._beaten = now
             self._supervisor.beat()
         self._supervisor.keep()
-        if now > self._warm_up_at:
-            self._warm_up_at = float("inf")
-            self._warm_up()
+        if self._program is not None and (pid := self._warm.look(self._program.env)):
+            self._program.spare(pid)
         if self._program is not None and self._activity is not None and self._activity.due():
             generation, seen = self._program.generation, self._activity.look()
             self._tell_word(generation, seen)

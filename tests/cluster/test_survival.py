@@ -176,6 +176,8 @@ def test_a_save_that_only_a_lost_host_had_comes_from_its_partner(site: Site) -> 
     assert (read["ranks"], read["by_partner"]) == ([0, 1], [1]), run.story()
     assert run.data_of("SaveFailed") == run.data_of("TierFailed") == [], run.story()
     assert "rank 1 from a copy on another node" in run.history()
+    steps = sorted(log.name for log in run.root.glob("attempts/*/logs/step-*.log"))
+    assert steps == ["step-1.log", "step-2.log"], "the spare had agents, the others keep theirs"
 
 
 @PROGRAMS

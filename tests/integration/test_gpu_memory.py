@@ -9,20 +9,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from health.gpus import GOOD, FakeDriver, FakeGpu
+from stage.pretend_agents import PretendAgents
 
 from relight.resilience.config import RunConfig
 from relight.resilience.decide.actions import StartRanks
 from relight.resilience.decide.events import Event, GpuMemoryStayed, RanksStarted, StartFailed
 from relight.resilience.health.gpu.given_back import still_held
 from relight.resilience.health.gpu.reading import DRIVERS, Reading
-from relight.resilience.messages import Message, decode, encode
-from relight.resilience.supervise import agents as agents_of_a_step
-from relight.resilience.supervise.cluster import Allocation, Cluster, Command
+from relight.resilience.supervise import agent_step
+from relight.resilience.supervise.agents import GPU_LIMIT_S
+from relight.resilience.supervise.cluster import Allocation
 from relight.resilience.supervise.partners import Partners
 from relight.resilience.supervise.ranks import Ranks
 from relight.resilience.worker import gpu_memory
@@ -113,29 +112,6 @@ def test_where_no_driver_is_nobody_is_asked(tmp_path: Path) -> None:
     assert has_gpus(tmp_path)
 
 
-async def agent(port: int, token: str, task: int, held: str | None) -> None:
-    """Agents of two nodes, as far as a start needs them; one that holds None dies when asked."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-
-    def say(**message: object) -> None:
-        writer.write(encode(message))
-
-    place = {"node": f"n{1 + task // 2}", "local_task": task % 2}
-    say(type="hello", token=token, step="1", task=task, pid=1, got=0, **place)
-    while line := await reader.readline():
-        order: Message = decode(line)
-        match order["type"]:
-            case "need_port":
-                say(type="port", port=1)
-            case "gpus" if held is None:
-                break
-            case "gpus":
-                say(type="gpus", held=held)
-            case "quit":
-                break
-    writer.close()
-
-
 def start(run_config: RunConfig, generation: int, held: Sequence[str | None]) -> list[Event]:
     """What a start on two nodes tells, whose agents say this of the memory of their GPUs."""
     told: list[Event] = []
@@ -153,37 +129,23 @@ def start(run_config: RunConfig, generation: int, held: Sequence[str | None]) ->
             batch_node="n1",
             supervisor_host="127.0.0.1",
         )
-        cluster = SimpleNamespace(
-            step_command=lambda _request: Command(("sleep", "60"), {}),
-            node_address=lambda _node: "127.0.0.1",
-        )
+        stage = PretendAgents(dict(enumerate(held)))
         two = dataclasses.replace(run_config, nodes=2, tasks_per_node=2)
         partners = Partners(two, told.append, print)
-        ranks = Ranks(two, cast(Cluster, cluster), allocation, tell, print, print, partners)
-        await ranks.open()
-        agents = ranks._agents
-        token = agents._token_file.read_text()
+        ranks = Ranks(two, stage.cluster, allocation, tell, print, print, partners, tuple)
         ranks.expect(generation)
         nodes = allocation.nodes
         order = StartRanks(
             generation=generation, nodes=nodes, delay_s=0.0, committed_step=-1, reason="x"
         )
         starting = asyncio.create_task(ranks.start(order, None, None))
-        while agents._step == 0:
-            await asyncio.sleep(0)
-        asked = [
-            asyncio.create_task(agent(agents._port, token, task, what))
-            for task, what in enumerate(held)
-        ]
         async with asyncio.timeout(20):
             while not starting.done():
                 ranks.look_for_silence()
                 await asyncio.wait((starting,), timeout=0.01)
             await starting
-            assert agents._process is not None
-            agents._process.terminate()
             await ranks.close()
-            await asyncio.gather(*asked)
+            await stage.ended()
 
     asyncio.run(story())
     return told
@@ -200,9 +162,9 @@ def test_the_next_start_knows_whose_gpus_are_full(run_config: RunConfig, generat
 def test_the_agent_of_rank_0_is_lost_while_gpus_are_asked(
     run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents_of_a_step, "BROKEN_LIMIT_S", 0.0)
+    monkeypatch.setattr(agent_step, "BROKEN_LIMIT_S", 0.0)
     begun = time.monotonic()
     (failed,) = start(run_config, 2, (None, "", "", ""))
     assert isinstance(failed, StartFailed)
     assert failed.detail == "3 of 4 agents connected"
-    assert time.monotonic() - begun < agents_of_a_step.GPU_LIMIT_S, "nobody waits for its word"
+    assert time.monotonic() - begun < GPU_LIMIT_S, "nobody waits for its word"

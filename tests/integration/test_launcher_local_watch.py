@@ -152,6 +152,8 @@ def test_a_node_that_turns_bad_is_left_and_no_step_is_done_twice(
     assert (excluded["node"], excluded["cause"]) == (bad, "degraded")
     assert [len(run.data_of(name)) for name in ("RanksStarted", "StopRanks")] == [2, 0]
     assert spare in str(run.data_of("RanksStarted")[-1]["nodes"])
+    steps = sorted(log.name for log in run.folder.glob("attempts/*/logs/step-*.log"))
+    assert steps == ["step-1.log", "step-2.log"], "the spare had agents, and the other keeps its"
     for rank in (0, 1):
         assert run.steps_of(rank) == list(range(len(run.steps_of(rank))))
     story = run.relight("history", run.folder.name)

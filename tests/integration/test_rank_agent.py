@@ -26,12 +26,13 @@ def test_a_program_runs_and_its_end_is_reported(tmp_path: Path) -> None:
         (tmp_path / "key").write_text("xyzzy\n")
         code = (
             "import os; print(os.environ['GREETING'], len(os.environ['KEY']), "
-            "os.environ.get('SLURM_HOSTFILE')); raise SystemExit(3)"
+            "os.environ.get('SLURM_HOSTFILE'), os.environ['SLURM_PROCID']); raise SystemExit(3)"
         )
-        made.start(code, secret_files={"KEY": str(tmp_path / "key")})
+        slurm = {"SLURM_PROCID": "5"}
+        made.start(code, secret_files={"KEY": str(tmp_path / "key")}, slurm=slurm)
         end = await made.hear("exited")
         assert (end["code"], end["signal"], end["stopped"]) == (3, None, False)
-        assert end["tail"] == ["hello 5 None"]
+        assert end["tail"] == ["hello 5 None 5"]
         made.channel.broadcast({"type": "quit"})
         assert await gone(agent) == 0
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from relight.resilience.worker.standby import (
@@ -19,6 +20,7 @@ from relight.resilience.worker.standby import (
     Standby,
     modules_worth_having,
 )
+from relight.resilience.worker.warm_start import WarmStart
 
 PATIENCE_S = 120.0
 
@@ -127,6 +129,24 @@ def test_a_stopped_one_is_not_waited_for(script: Path, tmp_path: Path, when: str
         assert standby.become(argv, env, "/", tmp_path / "log") is None
     assert time.monotonic() - begun < 10 * ANSWER_LIMIT_S
     standby.end()
+
+
+def test_on_a_node_without_a_rank_a_process_gets_ready_at_once(
+    script: Path, tmp_path: Path
+) -> None:
+    argv, env = [sys.executable, str(script)], {**os.environ, "COLOUR": "blue"}
+    warm = WarmStart()
+    warm.get_ready(argv, ["numpy"], env)
+    warm.get_ready(argv, ["numpy"], env)  # as after a connection that broke
+    assert len(psutil.Process().children()) == 1
+    standby = warm.take()
+    assert standby is not None
+    assert warm.take() is None
+    assert standby.ready(PATIENCE_S)
+    process = standby.become(argv, env, str(script.parent), tmp_path / "log")
+    assert process is not None
+    assert process.wait(PATIENCE_S) == 3
+    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["numpy"] is True
 
 
 def test_only_installed_packages_are_worth_having() -> None:

@@ -26,7 +26,7 @@ class Stage:
     port: int = 0
 
     def __post_init__(self) -> None:
-        self.channel = Channel(self._on_message)
+        self.channel = Channel(self._on_message, "the token")
 
     def _on_message(self, line: AgentLine, message: Message) -> None:
         self.said.append(message)
@@ -55,6 +55,7 @@ class Stage:
             "RELIGHT_CHANNEL": f"127.0.0.1:{port or self.port}",
             "RELIGHT_TOKEN_FILE": str(self.folder / "token"),
             "RELIGHT_STEP": step,
+            "SLURM_PROCID": "0",
             "SLURM_HOSTFILE": str(self.folder / "hosts-0"),
         }
         return await asyncio.create_subprocess_exec(

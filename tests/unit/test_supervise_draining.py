@@ -127,7 +127,7 @@ def test_a_node_that_goes_after_its_programs_have_ended_is_lost_too(
     )
     partners = Partners(run_config, told.append, print)
     nobody = cast(Cluster, None)
-    ranks = Ranks(run_config, nobody, allocation, told.append, print, print, partners)
+    ranks = Ranks(run_config, nobody, allocation, told.append, print, print, partners, tuple)
     silent = SimpleNamespace(drop_silent=lambda: iter([(1, "its agent was silent")]))
     ranks._agents = cast(Agents, silent)
     for rank in ranks.look_for_silence():

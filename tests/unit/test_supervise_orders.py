@@ -194,7 +194,7 @@ def test_an_order_to_stop_is_not_for_the_ranks_that_start_next(run_config: RunCo
         )
         partners = Partners(run_config, told.append, print)
         cluster = cast(Cluster, None)
-        ranks = Ranks(run_config, cluster, allocation, told.append, print, print, partners)
+        ranks = Ranks(run_config, cluster, allocation, told.append, print, print, partners, tuple)
         orders = Orders(
             run_config,
             cluster,

@@ -30,6 +30,7 @@ class Agent(AgentLine):
 
     def __init__(self, task: int, node: str) -> None:
         super().__init__({"task": task, "local_task": task % 2, "node": node, "pid": 1})
+        self.rank = task
         self.orders: list[Message] = []
 
     def send(self, message: Message) -> None:

@@ -20,6 +20,7 @@ from relight.resilience.supervise.ranks import Ranks
 
 class TwoAgents:
     world_size = 2
+    of_several_steps = False
 
     def __init__(self) -> None:
         self.lines = {0: SimpleNamespace(node="n1"), 1: SimpleNamespace(node="n2")}
@@ -54,7 +55,7 @@ def test_no_rank_is_left_out_whose_agent_is_lost_while_the_command_is_chosen(
     )
     cluster = cast(Cluster, SimpleNamespace(node_address=lambda node: "127.0.0.1"))
     partners = Partners(run_config, told.append, print)
-    ranks = Ranks(run_config, cluster, allocation, told.append, print, print, partners)
+    ranks = Ranks(run_config, cluster, allocation, told.append, print, print, partners, tuple)
     ranks._agents = cast(Agents, agents)
     ranks.expect(1)
     order = StartRanks(generation=1, nodes=nodes, delay_s=0.0, committed_step=-1, reason="x")
