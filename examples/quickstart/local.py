@@ -8,14 +8,14 @@ from pathlib import Path
 from .local_run import LocalRun
 from .telling import Say, compare
 
-VICTIM = 3
-STEP_S = 0.1
+VICTIM = 1
+STEP_S = 0.2  # on a busy machine too, the run is not over before it is disturbed
 
 
 def tell(say: Say, folder: Path, steps: int) -> None:
     """Raises NotProven when a run does not end as promised."""
     every = max(1, steps // 6)
-    say(f"an undisturbed run first: 2 pretend nodes with 2 ranks each, {steps} steps")
+    say(f"an undisturbed run first: 2 pretend nodes with a rank each, {steps} steps")
     with LocalRun(folder, "undisturbed", steps=steps, every=every, step_s=0.0) as run:
         for step in range(2 * every, steps, 2 * every):
             run.wait_for(f"checkpoint of step {step}", partial(_has_saved, run, step))
@@ -26,7 +26,7 @@ def tell(say: Say, folder: Path, steps: int) -> None:
     with LocalRun(folder, "disturbed", steps=steps, every=every, step_s=STEP_S) as run:
         run.wait_for("second checkpoint", lambda: run.saved() >= 2 * every)
         _kill_a_rank(say, run)
-        run.wait_for("fourth checkpoint", lambda: run.saved() >= 4 * every)
+        run.wait_for("third checkpoint", lambda: run.saved() >= 3 * every)
         _preempt(say, run)
         run.finish()
         say("the disturbed run is done")

@@ -28,7 +28,7 @@ TICK_S = 0.05
 
 
 class LocalRun:
-    """A run of the training example on 2 pretend nodes with 2 ranks each.
+    """A run of the training example on 2 pretend nodes with a rank each.
 
     Leaving the ``with`` block ends whatever of it still runs.
     """
@@ -42,7 +42,7 @@ class LocalRun:
         spec = {
             "name": name,
             "command": command,
-            "resources": {"nodes": 2, "tasks_per_node": 2},
+            "resources": {"nodes": 2},
             "env": {"OMP_NUM_THREADS": "1"},
             "checkpoint": {"interval": f"{every} steps"},
         }

@@ -47,7 +47,7 @@ def test_it_proves_that_faults_change_nothing(folder: Path) -> None:
         said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     assert "equal, bit for bit" in said
-    assert "rank 3 on node1 was killed (SIGKILL)" in said
+    assert "rank 1 on node1 was killed (SIGKILL)" in said
     assert "told to stop (preempted)" in said
     assert "COMPLETED" in said
 
