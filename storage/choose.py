@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from .condition import Candidate as Candidate
@@ -10,6 +11,9 @@ from .errors import NoValidCheckpoint as NoValidCheckpoint
 from .manifest import Manifest
 from .set_aside import records
 from .set_aside import set_aside as set_aside
+
+_LOOKS = 3
+_PAUSE_S = 1.0
 
 
 def candidates(directory: Path) -> list[Candidate]:
@@ -28,7 +32,7 @@ def newest_valid(directory: Path) -> Manifest | None:
     """
     reasons = []
     for step in steps(directory):
-        candidate = examine(directory, step)
+        candidate = _examined(directory, step)
         if candidate.condition == "valid":
             return candidate.manifest
         if candidate.condition == "damaged":
@@ -37,3 +41,17 @@ def newest_valid(directory: Path) -> Manifest | None:
     if reasons:
         raise NoValidCheckpoint(str(directory), tuple(reasons))
     return None
+
+
+def _examined(directory: Path, step: int) -> Candidate:
+    """A file system that has lost its server for a moment is asked again.
+
+    An older checkpoint would cost what was computed since.
+    """
+    candidate = examine(directory, step)
+    for _ in range(_LOOKS - 1):
+        if not candidate.unanswered:
+            break
+        time.sleep(_PAUSE_S)
+        candidate = examine(directory, step)
+    return candidate

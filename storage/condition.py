@@ -6,7 +6,7 @@ import errno
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from .errors import ManifestDamaged
 from .layout import Incarnation, manifest_path, step_dir, step_of
@@ -21,12 +21,16 @@ Condition = Literal["valid", "damaged", "uncommitted"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One step folder. `manifest` is there when it could be read, `reason` when it is damaged."""
+    """One step folder. `manifest` is there when it could be read, `reason` when it is damaged.
+
+    `unanswered`: the file system did not say what is there; in a moment it may.
+    """
 
     step: int
     condition: Condition
     reason: str = ""
     manifest: Manifest | None = None
+    unanswered: bool = False
 
 
 def steps(directory: Path) -> list[int]:
@@ -66,13 +70,15 @@ def examine(directory: Path, step: int) -> Candidate:
     except OSError as error:
         if error.errno in OUR_OWN:
             raise
-        return Candidate(step, "damaged", f"its manifest cannot be read: {error.strerror}")
+        reason = f"its manifest cannot be read: {error.strerror}"
+        return Candidate(step, "damaged", reason, unanswered=True)
     if manifest.step != step:
         reason = f"its manifest is that of step {manifest.step}"
         return Candidate(step, "damaged", reason, manifest)
-    fault = size_fault(directory, manifest)
-    if fault:
-        return Candidate(step, "damaged", fault, manifest)
+    folder = step_dir(directory, step)
+    fault = next(filter(None, (_fault(folder, one) for one in manifest.receipts)), None)
+    if fault is not None:
+        return Candidate(step, "damaged", fault.reason, manifest, fault.unanswered)
     return Candidate(step, "valid", manifest=manifest)
 
 
@@ -84,11 +90,22 @@ def size_fault(directory: Path, manifest: Manifest) -> str:
 
 def shard_fault(folder: Path, receipt: Receipt) -> str:
     """Says why a receipt's shard cannot be the one that was saved, empty when it may be."""
+    fault = _fault(folder, receipt)
+    return fault.reason if fault is not None else ""
+
+
+class _Fault(NamedTuple):
+    reason: str
+    unanswered: bool
+
+
+def _fault(folder: Path, receipt: Receipt) -> _Fault | None:
     for file, size_bytes in receipt.files.items():
         try:
             found = (folder / file).stat().st_size
         except OSError as error:
-            return f"{file} cannot be read: {error.strerror}"
+            absent = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            return _Fault(f"{file} cannot be read: {error.strerror}", not absent)
         if found != size_bytes:
-            return f"{file} has {found} bytes, {size_bytes} were saved"
-    return ""
+            return _Fault(f"{file} has {found} bytes, {size_bytes} were saved", unanswered=False)
+    return None

@@ -71,7 +71,7 @@ class SaveFailed(RelightError):
     def __init__(self, path: str, cause: OSError) -> None:
         text = os.strerror(cause.errno) if cause.errno else str(cause)
         if cause.errno == codes.ENOENT:
-            gone = f"{cause.filename or 'its folder'} is not there"
+            gone = f"{text}: {cause.filename or 'its folder'}"
             what = f"{gone}; was it deleted, moved or unmounted? Bring it back"
         else:
             advice = _ADVICE.get(cause.errno or 0, "mend the file system")

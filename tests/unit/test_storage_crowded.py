@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from relight.storage import blocks, output
+from relight.storage import blocks, choose, output
 from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.commit import claim_epoch, commit
 from relight.storage.errors import SaveFailed, StateRefused
-from relight.storage.layout import Incarnation
+from relight.storage.layout import Incarnation, step_name
 from relight.storage.output import Output, Run
 from relight.storage.way import USUAL
 
@@ -103,7 +103,9 @@ def test_a_directory_that_is_gone_is_no_lack_of_space(tmp_path: Path) -> None:
     gone = tmp_path / "scratch"
     with pytest.raises(SaveFailed) as raised:
         save_shard(gone / "checkpoints", 1, ONE, 0, 1, {"w": np.arange(3)})
-    assert f"{gone} is not there; was it deleted, moved or unmounted?" in str(raised.value)
+    assert f"No such file or directory: {gone}; was it deleted, moved or unmounted?" in str(
+        raised.value
+    )
     assert "space" not in str(raised.value)
 
 
@@ -112,3 +114,35 @@ def test_a_nested_tensor_is_refused_by_name(tmp_path: Path) -> None:
     nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     with pytest.raises(StateRefused, match="ragged"):
         save_shard(tmp_path, 1, ONE, 0, 1, {"ragged": nested})
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "shard-00000.h5"])
+def test_a_file_system_that_does_not_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    epoch = claim_epoch(tmp_path, ONE)
+    for step in (1, 2):
+        receipt = save_shard(tmp_path, step, ONE, 0, 1, {"w": np.arange(3)})
+        commit(tmp_path, step, ONE, epoch, [receipt], {})
+    silent, stat, read = [2, 2], Path.stat, Path.read_bytes
+
+    def require_answer(path: Path) -> None:
+        if path.name == name and silent and step_name(silent[0]) in path.parts:
+            silent.pop()
+            raise OSError(errno.EIO, "the client was evicted")
+
+    def stat_or_fail(path: Path) -> os.stat_result:
+        require_answer(path)
+        return stat(path)
+
+    def read_or_fail(path: Path) -> bytes:
+        require_answer(path)
+        return read(path)
+
+    monkeypatch.setattr(Path, "stat", stat_or_fail)
+    monkeypatch.setattr(Path, "read_bytes", read_or_fail)
+    monkeypatch.setattr(choose, "_PAUSE_S", 0)
+    found = choose.newest_valid(tmp_path)
+    assert not silent
+    assert found is not None
+    assert found.step == 2
