@@ -25,6 +25,7 @@ from relight.resilience.config import (
 from relight.resilience.run_folder import RunFolder
 from relight.storage.retention import Best, Keep
 
+from .clusters.slurm.size import says_tasks
 from .home import from_home
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
@@ -244,6 +245,8 @@ def _sbatch_options(
         "output": f"{attempts}/%j.out",
         "signal": f"B:USR1@{round(config.checkpoint.lead_s)}",
     }
+    if first is None and not says_tasks(config):
+        del values["ntasks-per-node"]
     if part is not None:
         values["array"] = part.option
         values["job-name"] = part.name(config.run_id)

@@ -100,6 +100,21 @@ def test_never_means_that_slurm_does_not_requeue_either() -> None:
     assert "#SBATCH --requeue" not in script.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("nodes: 3", True),
+        ("nodes: 3, spares: 1", False),
+        ("nodes: {min: 2, max: 3}", False),
+        ("nodes: {min: 2, max: 3}, tasks_per_node: 2", True),
+    ],
+)
+def test_who_may_have_more_nodes_does_not_say_one_task_for_each(nodes: str, said: bool) -> None:
+    """Slurm 22.05 gives --nodes=2-3 --ntasks-per-node=1 two nodes, and three without the latter."""
+    script = make(f"command: a\nresources: {{{nodes}}}").script
+    assert ("--ntasks-per-node=" in script) is said
+
+
 def test_percent_in_the_output_path_is_not_a_slurm_pattern() -> None:
     assert "--output=/home/u/work/100%%/attempts/%j.out" in make("command: a\nrun_dir: 100%").script
 

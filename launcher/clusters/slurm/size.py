@@ -10,17 +10,27 @@ from relight.resilience.config import RunConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """From ``least`` to ``most`` nodes; ``tasks`` and ``cpus`` are those of the least."""
+    """From ``least`` to ``most`` nodes; ``tasks`` and ``cpus`` are those of the least; None where
+    the job does not say how many tasks it has."""
 
     least: int
     most: int
-    tasks: int
+    tasks: int | None
     cpus: int
 
     @property
     def nodes(self) -> str:
         """As sbatch takes it."""
         return f"{self.least}-{self.most}"
+
+
+def says_tasks(config: RunConfig) -> bool:
+    """Whether a job says how many tasks are on a node, for one is what Slurm takes anyway.
+
+    Who says one, and a range of nodes, is given the fewest of them, however many there are (22.05;
+    not with two or more).
+    """
+    return config.tasks_per_node > 1 or config.nodes_needed == config.nodes_wanted
 
 
 def next_size(config: RunConfig) -> Size | None:
@@ -31,6 +41,6 @@ def next_size(config: RunConfig) -> Size | None:
     return Size(
         least=config.nodes,
         most=config.nodes_wanted,
-        tasks=tasks,
+        tasks=tasks if says_tasks(config) else None,
         cpus=tasks * config.cpus_per_task,
     )
