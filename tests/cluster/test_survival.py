@@ -44,7 +44,7 @@ def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None
     run.wait(lambda: bool(watches()))
     first = watches()
     run.kill_supervisor()
-    run.wait(lambda: bool(run.committed()) and not first & watches(), 20)
+    run.wait(lambda: bool(run.committed()) and not first & watches())
     assert run.data_of("Finish") == [], "its steps end with it, before the job does"
     assert_survived(run, digest)
     assert {data["attempt"] for data in run.data_of("AttemptStarted")} == {f"{run.job_id}.0"}
@@ -182,14 +182,16 @@ def test_a_save_that_only_a_lost_host_had_comes_from_its_partner(site: Site) -> 
 
 @PROGRAMS
 def test_a_second_sigterm_during_the_save(
-    site: Site, program: Program, undisturbed: Undisturbed
+    site: Site, program: Program, marker: Path, undisturbed: Undisturbed
 ) -> None:
     digest = undisturbed(site, program)
-    run = Run.submit(site, program())
-    run.wait_for_checkpoint(10)
+    run = Run.submit(site, faulty(program(), "wait", marker=marker, step=15))
+    run.wait(marker.exists)
     run.kill_rank(1, signal.SIGTERM)
     run.kill_rank(1, signal.SIGTERM)
     site.user("scancel", "--batch", "--signal=TERM", run.job_id)
+    run.wait_for("SaveAndStop")
+    marker.with_suffix(".go").touch()
     assert_survived(run, digest)
     assert len(run.data_of("SaveAndStop")) == 1, run.story()
 

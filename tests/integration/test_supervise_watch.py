@@ -209,12 +209,12 @@ def test_a_look_that_cannot_be_made_is_no_word_for_the_others(
 def test_a_node_on_which_the_watch_dies_is_named_and_the_others_are_watched(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_step, "_PATIENCE_S", 0.5)
     watched.cluster.watches_s = "0"
 
     def some_look() -> None:
         if len(watched.cluster.steps) < 2:
             return
+        monkeypatch.setattr(watch_step, "_PATIENCE_S", 0.5)
         watched.cluster.watches_s = "300"
         for node in NODES:
             if node != "n3":
