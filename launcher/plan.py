@@ -25,7 +25,7 @@ from relight.resilience.config import (
 from relight.resilience.run_folder import RunFolder
 from relight.storage.retention import Best, Keep
 
-from .clusters.slurm.size import says_tasks
+from .clusters.slurm.size import is_fixed
 from .home import from_home
 from .launch_plan import ArrayPart, ClusterKind, LaunchPlan, Submitter
 from .render import SbatchOption, ScriptValues, render_script
@@ -245,8 +245,9 @@ def _sbatch_options(
         "output": f"{attempts}/%j.out",
         "signal": f"B:USR1@{round(config.checkpoint.lead_s)}",
     }
-    if first is None and not says_tasks(config):
+    if first is None and not is_fixed(config):
         del values["ntasks-per-node"]
+        values["cpus-per-task"] = str(resources.tasks_per_node * resources.cpus_per_task)
     if part is not None:
         values["array"] = part.option
         values["job-name"] = part.name(config.run_id)

@@ -116,7 +116,7 @@ def test_a_world_that_may_shrink_goes_on_with_the_nodes_that_are_left(
     site: Site, undisturbed: Undisturbed
 ) -> None:
     digest = undisturbed(site, heat)
-    resources = {"nodes": {"min": 2, "max": 3}, "tasks_per_node": 2, "time": "0:10:00"}
+    resources = {"nodes": {"min": 1, "max": 3}, "tasks_per_node": 2, "time": "0:10:00"}
     run = Run.submit(site, {**heat(), "resources": resources})
     run.wait_for_checkpoint(20)
     victim = next(node for node in run.nodes() if node != run.batch_node())

@@ -103,16 +103,17 @@ def test_never_means_that_slurm_does_not_requeue_either() -> None:
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ("nodes: 3", True),
-        ("nodes: 3, spares: 1", False),
-        ("nodes: {min: 2, max: 3}", False),
-        ("nodes: {min: 2, max: 3}, tasks_per_node: 2", True),
+        ("nodes: 3", ["ntasks-per-node=2", "cpus-per-task=3"]),
+        ("nodes: 3, spares: 1", ["cpus-per-task=6"]),
+        ("nodes: {min: 1, max: 3}", ["cpus-per-task=6"]),
     ],
 )
-def test_who_may_have_more_nodes_does_not_say_one_task_for_each(nodes: str, said: bool) -> None:
-    """Slurm 22.05 gives --nodes=2-3 --ntasks-per-node=1 two nodes, and three without the latter."""
-    script = make(f"command: a\nresources: {{{nodes}}}").script
-    assert ("--ntasks-per-node=" in script) is said
+def test_who_may_have_more_nodes_does_not_say_how_many_tasks_a_node_has(
+    nodes: str, said: list[str]
+) -> None:
+    """Slurm 22.05 gives --nodes=1-3 --ntasks-per-node=2 two nodes, and three without the latter."""
+    script = make(f"command: a\nresources: {{{nodes}, tasks_per_node: 2, cpus_per_task: 3}}").script
+    assert [line[10:] for line in script.splitlines() if "task" in line] == said
 
 
 def test_percent_in_the_output_path_is_not_a_slurm_pattern() -> None:

@@ -54,7 +54,7 @@ def test_a_site_that_refuses_everything_is_given_up_before_the_job_is_killed(
         run_id="lm",
         script=Path("job.sh"),
         nodes_needed=2,
-        size=Size(least=2, most=3, tasks=2, cpus=2),
+        size=Size(least=2, most=3, cpus=2),
         of_components=components,
     )
     assert arranging.arrange(["n1"], "requeue") == Restart("requeue", "7")

@@ -97,9 +97,8 @@ def release(job_ids: Sequence[str]) -> Argv:
 
 
 def resize(job_id: str, size: Size) -> Argv:
-    """For a job that waits: on fewer nodes it fits with fewer tasks and CPUs only (22.05)."""
-    tasks = () if size.tasks is None else (f"NumTasks={size.tasks}",)
-    told = (f"NumNodes={size.nodes}", f"NumCPUs={size.cpus}", *tasks)
+    """For a job that waits: on fewer nodes it fits with fewer CPUs only (22.05)."""
+    told = (f"NumNodes={size.nodes}", f"NumCPUs={size.cpus}")
     return ("scontrol", "update", f"JobId={job_id}", *told)
 
 

@@ -10,12 +10,10 @@ from relight.resilience.config import RunConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """From ``least`` to ``most`` nodes; ``tasks`` and ``cpus`` are those of the least; None where
-    the job does not say how many tasks it has."""
+    """From ``least`` to ``most`` nodes; ``cpus`` are those of the least."""
 
     least: int
     most: int
-    tasks: int | None
     cpus: int
 
     @property
@@ -24,23 +22,19 @@ class Size:
         return f"{self.least}-{self.most}"
 
 
-def says_tasks(config: RunConfig) -> bool:
-    """Whether a job says how many tasks are on a node, for one is what Slurm takes anyway.
+def is_fixed(config: RunConfig) -> bool:
+    """Whether all jobs of a run have the same number of nodes.
 
-    Who says one, and a range of nodes, is given the fewest of them, however many there are (22.05;
-    not with two or more).
+    One that may have more must not say how many tasks are on a node. Slurm 22.05 takes that times
+    the fewest nodes for the number of all tasks, and gives no more nodes than that, however many
+    are idle; 20.11 and 25.11 do not. So it asks for all CPUs of a node as for those of one task.
     """
-    return config.tasks_per_node > 1 or config.nodes_needed == config.nodes_wanted
+    return config.nodes_needed == config.nodes_wanted
 
 
 def next_size(config: RunConfig) -> Size | None:
     """None where the size of its script is right: no spares, or a range that has them already."""
     if not config.spares or config.min_nodes is not None:
         return None
-    tasks = config.nodes * config.tasks_per_node
-    return Size(
-        least=config.nodes,
-        most=config.nodes_wanted,
-        tasks=tasks if says_tasks(config) else None,
-        cpus=tasks * config.cpus_per_task,
-    )
+    cpus = config.nodes * config.tasks_per_node * config.cpus_per_task
+    return Size(least=config.nodes, most=config.nodes_wanted, cpus=cpus)

@@ -2,8 +2,7 @@
 # Made by relight 0.1.0: relight plan job.yaml
 #SBATCH --job-name=lm-0a1b2c
 #SBATCH --nodes=5
-#SBATCH --ntasks-per-node=2
-#SBATCH --cpus-per-task=2
+#SBATCH --cpus-per-task=4
 #SBATCH --gpus-per-node=2
 #SBATCH --mem=8192M
 #SBATCH --time=04:00:00
