@@ -81,6 +81,10 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         self._transport.close()
 
+    def abort(self) -> None:
+        """Close it without what the other end has not taken: a host that is gone takes nothing."""
+        self._transport.abort()
+
 
 class AgentLine:
     """What is said with one agent, over one connection after the other.
@@ -182,7 +186,7 @@ class Channel:
         if self._server is not None:
             self._server.close()
         for connection in list(self._open):
-            connection.close()
+            connection.abort()
         while self._open:
             self._all_gone.clear()
             await self._all_gone.wait()

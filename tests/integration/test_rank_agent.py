@@ -15,6 +15,8 @@ import pytest
 from stage.agent import PATIENCE_S, Stage, gone, play
 from stage.proxy import Proxy
 
+from relight.resilience.messages import encode
+
 NOISE = (b"\n", b"GET / HTTP/1.0\r\n\r\n", b"{}\n", b'{"type": "hello"}\n', b"\xff" * 99)
 
 
@@ -281,3 +283,22 @@ def test_noise_on_the_port_harms_nobody(tmp_path: Path) -> None:
         await gone(agent)
 
     play(scene, tmp_path)
+
+
+def test_a_channel_ends_though_a_host_takes_nothing_any_more(tmp_path: Path) -> None:
+    """What was told to one without power would be on its way for a quarter of an hour."""
+
+    async def scene(made: Stage) -> None:
+        _, deaf = await asyncio.open_connection("127.0.0.1", made.port)
+        place = {"node": "here", "task": 0, "local_task": 0, "pid": 1, "got": 0}
+        hello = {"type": "hello", "token": "the token", "step": "1", **place}
+        deaf.write(encode(hello))
+        await made.hear("hello")
+        made.channel.broadcast({"type": "rank", "body": "x" * 32 * 1024**2})
+        await made.channel.close()
+        deaf.transport.abort()
+
+    async def in_time(made: Stage) -> None:
+        await asyncio.wait_for(scene(made), PATIENCE_S)
+
+    play(in_time, tmp_path)

@@ -11,7 +11,7 @@ from stage.pretend_agents import PretendAgents
 
 from relight.resilience.config import RunConfig
 from relight.resilience.messages import Message
-from relight.resilience.supervise import agent_step
+from relight.resilience.supervise import agent_step, agents
 from relight.resilience.supervise.agents import Agents
 from relight.resilience.supervise.channel import AgentLine
 from relight.resilience.supervise.cluster import Allocation
@@ -36,6 +36,9 @@ class Scene:
     async def stand_by(self, *nodes: str) -> None:
         """Until their agents have been told to get ready."""
         await self.agents.stand_by(nodes, GET_READY)
+        await self.until_ready(*nodes)
+
+    async def until_ready(self, *nodes: str) -> None:
         await self._until(lambda: all(len(self._ready(node)) == 2 for node in nodes))
 
     def _ready(self, node: str) -> list[Message]:
@@ -72,6 +75,7 @@ def play(
     run_config: RunConfig, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Play:
     monkeypatch.setattr(agent_step, "BROKEN_LIMIT_S", 0.0)
+    monkeypatch.setattr(agent_step, "SILENT_LIMIT_S", 600.0)  # they do not beat
     allocation = Allocation(
         job_id="7",
         restart_count=0,
@@ -85,9 +89,9 @@ def play(
     def whole(story: Callable[[Scene], Coroutine[object, object, None]]) -> None:
         async def played() -> None:
             site = PretendAgents()
-            agents = Agents(config, site.cluster, allocation, lambda _line, _word: None)
-            await story(Scene(agents, site))
-            await agents.close()
+            played_with = Agents(config, site.cluster, allocation, lambda _line, _word: None)
+            await story(Scene(played_with, site))
+            await played_with.close()
             await site.ended()
 
         asyncio.run(played())
@@ -172,13 +176,14 @@ def test_an_mpi_world_has_a_step_of_its_own_each_time(play: Play) -> None:
 def test_agents_that_do_not_come_are_told_by_their_nodes(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relight.resilience.supervise.agents.CONNECT_LIMIT_S", 0.5)
-
     async def story(scene: Scene) -> None:
         await scene.start("n1", "n2")
         scene.site.dead.add("n3")
         await scene.agents.stand_by(["n3", "n4"], GET_READY)
-        assert not await scene.agents.bring_up(("n1", "n3"))
+        await scene.until_ready("n4")
+        with monkeypatch.context() as impatient:
+            impatient.setattr(agents, "CONNECT_LIMIT_S", 0.0)
+            assert not await scene.agents.bring_up(("n1", "n3"))
         failed = scene.agents.start_failed(2)
         assert failed.missing == ("n3",)
         assert failed.detail == "2 of 4 agents connected"

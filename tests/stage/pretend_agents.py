@@ -28,6 +28,7 @@ class PretendAgents:
         self._loop = asyncio.get_running_loop()
         self._agents: dict[asyncio.Task[None], str] = {}
         self._ends: list[asyncio.Task[None]] = []
+        self._writers: list[int] = []
 
     @property
     def cluster(self) -> Cluster:
@@ -42,7 +43,7 @@ class PretendAgents:
         os.mkfifo(pipe)
         writer = os.open(pipe, os.O_RDWR)
         self._loop.call_soon_threadsafe(self._begin, request, writer)
-        return Command(("cat", str(pipe)), {})
+        return Command(("head", "--bytes=1", str(pipe)), {})
 
     def nodes_of_steps(self) -> list[tuple[str, ...]]:
         return [step.nodes for step in self.steps]
@@ -61,6 +62,8 @@ class PretendAgents:
     async def ended(self) -> None:
         """Until no agent is there."""
         await asyncio.gather(*self._ends)
+        for writer in self._writers:
+            os.close(writer)
 
     def _begin(self, request: StepRequest, writer: int) -> None:
         self.steps.append(request)
@@ -74,8 +77,9 @@ class PretendAgents:
 
         async def end() -> None:
             await asyncio.gather(*mine, return_exceptions=True)
-            os.close(writer)
+            os.write(writer, b".")
 
+        self._writers.append(writer)
         self._ends.append(asyncio.create_task(end()))
 
     async def _play(self, request: StepRequest, node: str, task: int) -> None:
