@@ -37,7 +37,11 @@ def newest_valid(directory: Path) -> Manifest | None:
             return candidate.manifest
         if candidate.condition == "damaged":
             reasons.append(f"step {step}: {candidate.reason}")
-    reasons += [f"step {record.step}, set aside: {record.reason}" for record in records(directory)]
+    reasons += [
+        f"step {record.step}, set aside: {record.reason}"
+        for record in records(directory)
+        if record.committed
+    ]
     if reasons:
         raise NoValidCheckpoint(str(directory), tuple(reasons))
     return None

@@ -21,6 +21,7 @@ class SetAside:
     """A record of the set-aside folder. `path` holds what was moved there.
 
     `spoilt`: its bytes are right and its values are not, so that no copy of it is better.
+    `committed`: it was a checkpoint, and not only what some ranks had saved of one.
     """
 
     step: int
@@ -28,6 +29,10 @@ class SetAside:
     created: str
     path: Path
     spoilt: bool = False
+
+    @property
+    def committed(self) -> bool:
+        return self.path.name == MANIFEST or os.path.lexists(self.path / MANIFEST)
 
 
 def set_aside(directory: Path, step: int, reason: str, *, spoilt: bool = False) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relight.storage.checkpointer import load_shard, save_shard
-from relight.storage.choose import candidates, newest_valid, set_aside
+from relight.storage.choose import NoValidCheckpoint, candidates, newest_valid, set_aside
 from relight.storage.commit import Fenced, claim_epoch, commit, commit_complete, read_receipts
 from relight.storage.condition import examine
 from relight.storage.durable import make_dirs
@@ -65,6 +65,17 @@ def test_a_whole_save_is_committed(tmp_path: Path) -> None:
     assert manifest.receipts == tuple(receipts)
     assert manifest.details == {"loss": 2.0, "tags": ["a"]}
     assert newest_valid(tmp_path) == manifest
+
+
+def test_what_was_set_aside_counts_as_a_loss_only_if_it_was_committed(tmp_path: Path) -> None:
+    epoch = claim_epoch(tmp_path, FIRST)
+    shards(tmp_path, 3, FIRST)
+    set_aside(tmp_path, 3, "loss is nan", spoilt=True)
+    assert newest_valid(tmp_path) is None
+    committed(tmp_path, 4, FIRST, epoch)
+    set_aside(tmp_path, 4, "loss is nan", spoilt=True)
+    with pytest.raises(NoValidCheckpoint, match=r"none is valid: step 4, set aside: loss is nan\."):
+        newest_valid(tmp_path)
 
 
 def test_committing_again_changes_nothing(tmp_path: Path) -> None:
