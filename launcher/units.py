@@ -18,6 +18,10 @@ LONGEST_DAYS: Final = 24_855
 _STEPS: Final = re.compile(r"([1-9]\d*)\s+steps?")
 
 
+class DurationTooLong(ValueError):
+    """A duration, and more than Slurm can hold."""
+
+
 def parse_bytes(text: str) -> int:
     """Bytes of ``8GB``, ``512M`` or ``1.5TiB``; every unit is a power of 1024, as Slurm's are.
 
@@ -53,7 +57,7 @@ def parse_duration(text: str) -> float:
     if not duration_s:
         raise ValueError(f"{text!r} is not a duration; write for example 4:00:00, 90s, 10min or 7d")
     if duration_s > LONGEST_DAYS * 86400:
-        raise ValueError(f"{text!r} is too long: Slurm cannot hold more than {LONGEST_DAYS}d")
+        raise DurationTooLong(f"{text!r} is too long: Slurm cannot hold more than {LONGEST_DAYS}d")
     return duration_s
 
 
@@ -85,6 +89,8 @@ def check_interval(text: str) -> str:
         return f"{steps[1]} steps"
     try:
         return f"{Decimal(str(parse_duration(text))).normalize():f}s"
+    except DurationTooLong:
+        raise
     except ValueError:
         raise ValueError(
             f"{text!r} is not an interval; write auto, a number of steps (20 steps) "
@@ -102,6 +108,8 @@ def parse_every(text: str) -> tuple[int | None, float | None]:
         return int(steps[1]), None
     try:
         return None, parse_duration(text)
+    except DurationTooLong:
+        raise
     except ValueError:
         raise ValueError(
             f"{text!r} is no distance; write a number of steps (1000 steps) or a duration (6h)"

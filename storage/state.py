@@ -97,11 +97,8 @@ class Encoder:
                 return lambda value: {"torch.Size": list(value)}
         if registered.is_registered(kind):
             return self._nested(self._registered)
-        raise self._refusal(
-            f"values of type {kind.__module__}.{kind.__qualname__} are not supported; "
-            "keep plain values, arrays and tensors in the state, or register the type if it is an "
-            "enum, a dataclass or a named tuple"
-        )
+        called = f"{kind.__module__}.{kind.__qualname__}"
+        raise self._refusal(f"values of type {called} are not supported; {_way_out(kind)}")
 
     def _nested(self, encode: _Encode) -> _Encode:
         def guarded(value: object) -> Json:
@@ -229,3 +226,13 @@ class Encoder:
 
     def _refusal(self, reason: str) -> StateRefused:
         return StateRefused("/".join(self._path), reason)
+
+
+def _way_out(kind: type) -> str:
+    is_generator = kind.__name__ == "Generator" and kind.__module__.startswith(("numpy.", "torch"))
+    if is_generator or hasattr(kind, "load_state_dict"):
+        return "protect it by a name of its own, in no dict or list: run.protect(NAME=...)"
+    return (
+        "keep plain values, arrays and tensors in the state, or register the type if it is an "
+        "enum, a dataclass or a named tuple: relight.storage.registered.register(TYPE)"
+    )

@@ -83,7 +83,8 @@ def command(
         return
     if own != AUTO:
         click.echo(f"this run has checkpoint.interval: {own}; with auto it would be\n")
-    click.echo(_text(nodes, past, causes, found, shares, restart_s))
+    source = "as given" if run is None else "medians of the last 5"
+    click.echo(_text(nodes, past, causes, found, shares, restart_s, source))
 
 
 def _past_of(run: str) -> tuple[int, Past, str, Counter[str]]:
@@ -116,6 +117,7 @@ def _text(
     found: Cadence,
     shares: dict[float, float],
     restart_s: float,
+    source: str,
 ) -> str:
     known = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
     lines = [
@@ -130,7 +132,7 @@ def _text(
         return "\n".join(lines)
     lines += [
         f"a save    {_time(past.save_s)}, and costs the steps {_time(past.cost_s)}: what they "
-        "wait, and a 20th of the rest (medians of the last 5)",
+        f"wait, and a 20th of the rest ({source})",
         f"Daly      {_time(found.daly_s)}, of which √(2 · cost · time to failure) is "
         f"{_time((2 * past.cost_s * found.mttf_s) ** 0.5)}",
         f"interval  {_time(found.interval_s)} (at least {_time(FLOOR_S)} and the time of a save, "

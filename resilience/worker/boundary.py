@@ -8,8 +8,12 @@ that is the step which all are told to save (``save_at``, ``stop_at``).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum, auto
+from operator import index
+from typing import SupportsIndex
 
+from .errors import StepsRefused
 from .interval import Interval
 
 
@@ -20,6 +24,17 @@ class Verdict(Enum):
     WAIT = auto()
     SAVE = auto()
     STOP = auto()  # save, unless this step is saved already, and exit
+
+
+def whole_total(total: object) -> int:
+    """How many steps there are in all. Raises StepsRefused."""
+    if isinstance(total, SupportsIndex) and not isinstance(total, bool):
+        with suppress(TypeError):  # an array of more than one number, or of fractions
+            if (whole := index(total)) >= 0:
+                return whole
+    raise StepsRefused(
+        f"run.steps({total!r:.80}): expected the total number of steps, a whole number, 0 or more"
+    )
 
 
 class Boundary:

@@ -27,7 +27,7 @@ from relight.storage.sealed import Json
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_RESTART
 from ..messages import Message
 from .agreement import find_agreement
-from .boundary import Boundary, Verdict
+from .boundary import Boundary, Verdict, whole_total
 from .environment import Environment, own_interval, read_environment, require_own_ranks
 from .errors import ProtectRefused, StepsRefused
 from .line import Line
@@ -137,7 +137,7 @@ class Run:
         step its state is saved; a run that is complete restores and yields nothing.
 
         Raises:
-            StepsRefused: a second call, or ``total`` is negative.
+            StepsRefused: a second call, or ``total`` is no whole number from 0 on.
             RestoreMismatch: the checkpoint does not fit the protected objects.
             RanksDiffer, PartsUnfit: it was saved by another number of ranks, and does not tell how
                 these ones are to share it.
@@ -146,8 +146,7 @@ class Run:
             raise StepsRefused(
                 "run.steps() can be used once in a process: do all steps in one loop"
             )
-        if total < 0:
-            raise StepsRefused(f"run.steps({total}): expected the total number of steps, 0 or more")
+        total = whole_total(total)
         self._started = True
         try:
             first = self._begin()

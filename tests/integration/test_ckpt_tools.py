@@ -108,6 +108,9 @@ def test_show_tells_what_is_in_it(tmp_path: Path) -> None:
     assert "metrics        loss 5\n" in text
     assert 'optimizer/groups/0/betas  [0.9, "0x400000000000000000"]  all' in text
     assert ckpt("show", f"{tmp_path}@7").code == 2
+    for verb in ("ls", "verify", "prune"):
+        refused = ckpt(verb, f"{tmp_path}@3")
+        assert (refused.code, f"verify {tmp_path} --step 3" in refused.text) == (2, True)
 
 
 def test_a_verb_with_a_slip_is_answered_with_the_one_that_was_meant() -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+from click.testing import CliRunner
 
+from relight.launcher.cli.interval import command as interval
 from relight.launcher.simulation import Model, simulate
 from relight.resilience.decide.cadence import NODE_FAILURE_RATE, daly_s, meta_share, useful_share
 
@@ -53,3 +55,8 @@ def test_where_no_save_is_reached_the_machine_gives_up() -> None:
     tally = simulate(replace(MODEL, node_rate=NODE_FAILURE_RATE * 1000, spares=64), 1)
     assert tally.stopped is not None
     assert "no newer checkpoint" in tally.stopped
+
+
+def test_an_interval_for_numbers_does_not_speak_of_what_was_measured() -> None:
+    told = CliRunner().invoke(interval, ["--nodes", "8", "--save-s", "30"]).output
+    assert "costs the steps 30 s: what they wait, and a 20th of the rest (as given)" in told

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from relight.launcher.units import (
     check_interval,
     parse_bytes,
     parse_duration,
+    parse_every,
     slurm_memory,
     slurm_time,
 )
@@ -90,6 +93,12 @@ def test_interval_is_what_the_ranks_understand(text: str, normal: str, meaning: 
 def test_not_an_interval(text: str) -> None:
     with pytest.raises(ValueError, match="20 steps"):
         check_interval(text)
+
+
+@pytest.mark.parametrize("read", [check_interval, parse_every])
+def test_a_distance_that_is_too_long_is_told_as_that(read: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="too long: Slurm cannot hold more than 24855d"):
+        read("1000000h")
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,14 @@ def test_what_cannot_come_back_is_refused_by_key(name: str) -> None:
     assert "Nothing was written" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "thing", [np.random.default_rng(1), torch.Generator(), torch.nn.Linear(1, 1)]
+)
+def test_what_can_be_protected_by_itself_is_refused_with_that(thing: object) -> None:
+    with pytest.raises(StateRefused, match=r"by a name of its own, .* run\.protect\(NAME=\.\.\.\)"):
+        Encoder({"mine": {"inside": thing}})
+
+
 def test_the_deepest_allowed_nesting_comes_back() -> None:
     deep: object = 1
     for _ in range(24):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from relight.resilience.worker.boundary import Boundary, Verdict
+from relight.resilience.worker.boundary import Boundary, Verdict, whole_total
+from relight.resilience.worker.errors import StepsRefused
 from relight.resilience.worker.interval import EverySeconds, EverySteps, Interval
 
 
@@ -144,3 +146,13 @@ def test_a_lone_rank_stops_where_it_is(done: int) -> None:
     boundary = started(done)
     boundary.stop_now()
     assert boundary.decide(0) is Verdict.STOP
+
+
+@pytest.mark.parametrize("total", [-1, 2.5, "10", None, True, np.zeros(2, int), np.array(2.0)])
+def test_a_number_of_steps_that_is_none_is_refused(total: object) -> None:
+    with pytest.raises(StepsRefused, match="a whole number, 0 or more"):
+        whole_total(total)
+
+
+def test_a_number_of_steps_may_be_one_of_numpy() -> None:
+    assert [whole_total(total) for total in (0, 7, np.int64(7))] == [0, 7, 7]

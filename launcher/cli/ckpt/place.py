@@ -31,10 +31,17 @@ def checkpoint_directory(place: str) -> Path:
     """The checkpoints of a run, or a directory that holds some itself.
 
     Raises:
-        UsageError: it is neither, or a batch script, which says itself where its programs save.
+        UsageError: it is neither, or one checkpoint of them, or a batch script, which says itself
+            where its programs save.
     """
     if _is_directory_alone(place):
         return Path(place)
+    if not Path(place).is_dir() and (one := _AT_STEP.fullmatch(place)):
+        raise UsageError(
+            f"{place!r} is one checkpoint, and RUN|DIR is wanted, without @STEP; `relight ckpt "
+            f"show {place}` tells of one, `relight ckpt verify {one['place']} --step {one['step']}`"
+            " reads it"
+        )
     config = find_one_run(place).plan.config
     if config.program == "script":
         raise UsageError(
