@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from relight.counted import counted
-from relight.resilience.decide.cadence import daly_s, meta_share
+from relight.resilience.decide.cadence import bounded, daly_s, meta_share
 
 from ..simulation import Model, Tally, simulate
 
@@ -71,7 +71,7 @@ def command(
         spares=0,
         node_rate=node_rate,
         save_s=save_s,
-        interval_s=daly_s(save_s, mttf_s),
+        interval_s=bounded(daly_s(save_s, mttf_s), save_s),
         restart_s=restart_s,
         queue_s=queue_s,
         wall_s=days * _DAY_S,

@@ -66,8 +66,12 @@ def cadence(past: Past, nodes: int) -> Cadence:
     if past.save_s is None or past.cost_s is None:
         return Cadence(interval_s=FIRST_S, mttf_s=mean_s, daly_s=None)
     best_s = daly_s(past.cost_s, mean_s)
-    interval_s = min(max(best_s, past.save_s, FLOOR_S), max(CAP_S, past.save_s))
-    return Cadence(interval_s=interval_s, mttf_s=mean_s, daly_s=best_s)
+    return Cadence(interval_s=bounded(best_s, past.save_s), mttf_s=mean_s, daly_s=best_s)
+
+
+def bounded(interval_s: float, save_s: float) -> float:
+    """The interval that is kept where another would be the best."""
+    return min(max(interval_s, save_s, FLOOR_S), max(CAP_S, save_s))
 
 
 def useful_share(interval_s: float, stall_s: float, restart_s: float, mttf: float) -> float:

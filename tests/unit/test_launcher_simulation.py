@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from relight.launcher.cli.interval import command as interval
+from relight.launcher.cli.simulate import command as simulate_verb
 from relight.launcher.simulation import Model, simulate
 from relight.resilience.decide.cadence import NODE_FAILURE_RATE, daly_s, meta_share, useful_share
 
@@ -60,3 +61,8 @@ def test_where_no_save_is_reached_the_machine_gives_up() -> None:
 def test_an_interval_for_numbers_does_not_speak_of_what_was_measured() -> None:
     told = CliRunner().invoke(interval, ["--nodes", "8", "--save-s", "30"]).output
     assert "costs the steps 30 s: what they wait, and a 20th of the rest (as given)" in told
+
+
+def test_a_few_nodes_are_saved_as_often_as_by_auto() -> None:
+    told = CliRunner().invoke(simulate_verb, ["--nodes", "8", "--days", "1"]).output
+    assert "a failure every 461.5 h, a save every 60.0 min" in told
