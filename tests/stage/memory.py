@@ -24,6 +24,7 @@ def limited_memory(pids: Iterable[int], more_bytes: int) -> Iterator[None]:
     limit = "memory.limit_in_bytes" if old.is_dir() else "memory.max"
     try:
         group = Path(tempfile.mkdtemp(prefix="relight-test-", dir=above))
+        group.chmod(0o755)  # its agent counts what was killed
         (group / limit).write_text(str(more_bytes))
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
