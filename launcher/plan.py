@@ -58,6 +58,7 @@ def plan(
             options=options,
             passthrough=passthrough,
             others=tuple(_component_options(spec, one) for one in components[1:]),
+            tasks=_hidden_tasks(config) if options else None,
             setup=tuple(spec.setup),
             python=submitter.python,
             run_dir=config.run_dir,
@@ -259,6 +260,13 @@ def _sbatch_options(
     if config.restart.mode != "never":
         values["requeue"] = None
     return _options(values)
+
+
+def _hidden_tasks(config: RunConfig) -> tuple[int, int] | None:
+    """Where a job asks for all CPUs of a node as for one task: the tasks, and the CPUs of each."""
+    if config.components or is_fixed(config):
+        return None
+    return config.tasks_per_node, config.cpus_per_task
 
 
 def _of_nodes(count: str, kind: Resources | Component) -> dict[str, str | None]:

@@ -44,6 +44,7 @@ class ScriptValues:
     options: tuple[SbatchOption, ...]
     passthrough: tuple[SbatchOption, ...]
     others: tuple[tuple[SbatchOption, ...], ...] = ()  # components after the first
+    tasks: tuple[int, int] | None = None  # on a node, and CPUs of each: where the options hide it
     setup: tuple[str, ...]
     python: str
     run_dir: Path
@@ -66,6 +67,7 @@ def render_script(values: ScriptValues) -> str:
         options={option.name: option.value for option in values.options},
         passthrough=values.passthrough,
         others=values.others if values.options else (),
+        tasks=values.tasks,
         setup=[ShellCode(line.rstrip("\n")) for line in values.setup],
         python=values.python,
         run_dir=str(values.run_dir),

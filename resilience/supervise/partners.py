@@ -74,6 +74,8 @@ class Partners:
         self._partner = partners_of(nodes, [one.nodes for one in self._config.components])
         self._giver = {partner: node for node, partner in self._partner.items()}
         self._agents = NodeAgents(lines)
+        if self._bringing:  # for a start that was ended
+            self._call_off()
         if not self._giver:
             return
         self._hosts = {node: address_of(node) for node in nodes}
@@ -179,10 +181,13 @@ class Partners:
         slow = "the network, or one of the nodes, is too slow"
         reason = slow if self._all_there() else "agents of a node are lost"
         if self._bringing:
-            for line in self._agents.all():
-                line.send({"type": "bring_no_more"})
+            self._call_off()
         for shard in list(self._bringing):
             self._not_brought(shard, reason)
+
+    def _call_off(self) -> None:
+        for line in self._agents.all():
+            line.send({"type": "bring_no_more"})
 
     def _failed(self, rank: int, reason: str, partner: str | None) -> TierFailed:
         return TierFailed(

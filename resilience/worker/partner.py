@@ -56,7 +56,9 @@ class Partner:
 
     def meet(self, host: str, port: int) -> None:
         """What this agent's program saves is copied there from now on."""
-        self._address = host, port
+        if (host, port) != self._address:
+            self._address = host, port
+            self._put_off()
 
     def offer(self, saved: Message) -> None:
         """A shard of this agent's program is in the tier. Only the newest waits to be sent."""
@@ -65,6 +67,7 @@ class Partner:
     def bring(self, order: Message) -> None:
         """Send a shard that this node has to another, which will need it."""
         self._orders.append(order)
+        self._put_off()
 
     def bring_no_more(self) -> None:
         """Ranks have begun, and read what they have not got from the directory."""
@@ -95,6 +98,12 @@ class Partner:
             self._errand.kill()
         if self._depot is not None:
             self._depot.kill()
+
+    def _put_off(self) -> None:
+        """What is sent of ours waits: its partner may be lost, and would be waited for."""
+        if self._errand is not None and not self._dropped and "host" not in self._under_way:
+            self._saved = self._saved or self._under_way
+            self._drop()
 
     def _drop(self) -> None:
         if self._errand is not None:

@@ -39,6 +39,23 @@ class Node:
         (word,) = words
         return word
 
+    def heard_from(self, sender: Node) -> list[Message]:
+        """Words because of what another sends, which has no trouble with it."""
+        give_up_at_s = time.monotonic() + PATIENCE_S
+        while not (words := self.partner.look()):
+            assert sender.partner.look() == []
+            assert time.monotonic() < give_up_at_s
+            time.sleep(0.02)
+        return words
+
+    def come_to_rest(self) -> None:
+        """Until nothing is sent any more, without a word."""
+        give_up_at_s = time.monotonic() + PATIENCE_S
+        while self.processes:
+            assert self.partner.look() == []
+            assert time.monotonic() < give_up_at_s
+            time.sleep(0.02)
+
     def offer(self, step: int) -> None:
         make_private(self.tier)
         save_shard(self.tier, step, ONE, 1, 2, {"w": np.arange(50_000)})
@@ -69,11 +86,7 @@ def test_a_save_is_copied_until_the_partner_is_gone(nodes: tuple[Node, Node]) ->
             own.partner.bring({"type": "bring", **shard, **address})
         own.partner.look()
         own.partner.bring_no_more()
-        give_up_at_s = time.monotonic() + PATIENCE_S
-        while own.processes:
-            assert own.partner.look() == []
-            assert time.monotonic() < give_up_at_s
-            time.sleep(0.02)
+        own.come_to_rest()
     own.partner.meet("127.0.0.1", depot["port"])
     own.partner.look()
     assert other.said() == {"type": "took", "step": 10, "rank": 1, "writer": "1.0.g1"}
@@ -87,3 +100,24 @@ def test_a_save_is_copied_until_the_partner_is_gone(nodes: tuple[Node, Node]) ->
     assert (failed["type"], failed["step"], failed["rank"]) == ("not_sent", 20, 1)
     assert "refused" in str(failed["reason"])
     assert own.processes == set()
+
+
+def test_a_partner_that_is_lost_holds_up_nothing(nodes: tuple[Node, Node]) -> None:
+    own, other = nodes
+    other.partner.open(str(other.tier), 10**7)
+    port = other.said()["port"]
+    assert isinstance(port, int)
+    took = {"type": "took", "step": 10, "rank": 1, "writer": "1.0.g1"}
+    with socket.create_server(("127.0.0.1", 0)) as lost:
+        own.partner.meet("127.0.0.1", lost.getsockname()[1])
+        own.offer(10)
+        with lost.accept()[0]:  # and says nothing
+            shard = {"tier": str(own.tier), "step": 10, "writer": ONE.folder, "rank": 1}
+            own.partner.bring({"type": "bring", **shard, "host": "127.0.0.1", "port": port})
+            assert other.heard_from(own) == [took]
+            own.partner.meet("127.0.0.1", port)
+            assert other.heard_from(own) == [took], "the save itself, for its new partner"
+    own.come_to_rest()
+    (process,) = other.processes
+    os.kill(process, signal.SIGKILL)
+    assert other.said()["port"] is None

@@ -17,6 +17,10 @@
 #SBATCH --constraint='h100&ib'
 #SBATCH --exclusive
 
+export SLURM_NTASKS_PER_NODE=2 SLURM_CPUS_PER_TASK=2
+SLURM_TRES_PER_TASK=${SLURM_TRES_PER_TASK/cpu:4/cpu:2}
+SLURM_TRES_PER_TASK=${SLURM_TRES_PER_TASK/cpu=4/cpu=2}
+
 trap '' USR1
 
 (/opt/venv/bin/python -P -m relight.launcher.clusters.slurm.wardens_of_setup /home/u/.relight/runs/lm-0a1b2c < /dev/null > /dev/null 2>&1 &)
