@@ -115,7 +115,8 @@ class _Crew(Generic[A, B]):
             thread.join()
 
     def _hire(self) -> None:
-        thread = threading.Thread(target=self._serve, name="relight-blocks")
+        # One that nobody has dismissed must not keep Python from its end: it waits for ever.
+        thread = threading.Thread(target=self._serve, name="relight-blocks", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # "can't start new thread"

@@ -12,7 +12,7 @@ from .manifest import Manifest
 from .set_aside import records
 from .set_aside import set_aside as set_aside
 
-_LOOKS = 3
+_PATIENCE_S = 2.0  # in all, however many checkpoints do not answer
 _PAUSE_S = 1.0
 
 
@@ -31,8 +31,9 @@ def newest_valid(directory: Path) -> Manifest | None:
     again. Raises NoValidCheckpoint when there were committed checkpoints and none is valid.
     """
     reasons = []
+    give_up_at_s = time.monotonic() + _PATIENCE_S
     for step in steps(directory):
-        candidate = _examined(directory, step)
+        candidate = _examined(directory, step, give_up_at_s)
         if candidate.condition == "valid":
             return candidate.manifest
         if candidate.condition == "damaged":
@@ -47,15 +48,13 @@ def newest_valid(directory: Path) -> Manifest | None:
     return None
 
 
-def _examined(directory: Path, step: int) -> Candidate:
+def _examined(directory: Path, step: int, give_up_at_s: float) -> Candidate:
     """A file system that has lost its server for a moment is asked again.
 
     An older checkpoint would cost what was computed since.
     """
     candidate = examine(directory, step)
-    for _ in range(_LOOKS - 1):
-        if not candidate.unanswered:
-            break
+    while candidate.unanswered and time.monotonic() < give_up_at_s:
         time.sleep(_PAUSE_S)
         candidate = examine(directory, step)
     return candidate

@@ -54,7 +54,8 @@ class AgentStep:
         self._cluster = cluster
         self._allocation = allocation
         self._token_file = RunFolder(config.run_dir).attempt(allocation.attempt) / f"token-{number}"
-        self._channel = Channel(on_message, token)
+        self._on_message = on_message
+        self._channel = Channel(self._hear, token)
         self._process: asyncio.subprocess.Process | None = None
         self._is_ending = False
 
@@ -173,3 +174,7 @@ class AgentStep:
     def forgive_silence(self) -> None:
         """Nobody could be heard for a while."""
         self._channel.forgive_silence()
+
+    def _hear(self, line: AgentLine, message: Message) -> None:
+        if not self._is_ending:  # else the signals are ours
+            self._on_message(line, message)

@@ -28,7 +28,8 @@ _ANSWER_S: Final = 10.0
 
 
 class Agents:
-    """The steps of agents. Gives what those with a rank say of it to ``on_message``."""
+    """The steps of agents. Gives what those with a rank say of it to ``on_message``, and of signals
+    what any of them says: Slurm tells steps of a preemption, ranks or not."""
 
     def __init__(
         self,
@@ -233,7 +234,9 @@ class Agents:
         def have_come() -> bool:
             return all(
                 # In a large world nodes are not counted each time that one comes.
-                step.all_connected or step.left or (step in partly and not step.lacking(nodes))
+                step.all_connected
+                or not step.left.isdisjoint(nodes)
+                or (step in partly and not step.lacking(nodes))
                 for step in coming
             )
 
@@ -300,5 +303,5 @@ class Agents:
             case "gpus":
                 self._gpu_memory[line.rank] = text(message, "held")
                 self._changed.set()
-            case _ if line.rank != NO_RANK:
+            case kind if line.rank != NO_RANK or kind == "signalled":
                 self._on_word(line, message)

@@ -15,7 +15,7 @@ from relight.resilience.supervise import agent_step, agents
 from relight.resilience.supervise.agents import Agents
 from relight.resilience.supervise.channel import AgentLine
 from relight.resilience.supervise.cluster import Allocation
-from relight.resilience.supervise.slurm_place import variables
+from relight.resilience.supervise.slurm_place import node_list, variables
 
 PATIENCE_S = 30.0
 GET_READY: Message = {"type": "get_ready", "argv": ["python", "train.py"], "modules": ["torch"]}
@@ -27,6 +27,7 @@ class Scene:
 
     agents: Agents
     site: PretendAgents
+    heard: list[Message]
 
     async def start(self, *nodes: str) -> dict[int, str]:
         """The nodes of all ranks, once their agents are there."""
@@ -39,7 +40,7 @@ class Scene:
         await self.until_ready(*nodes)
 
     async def until_ready(self, *nodes: str) -> None:
-        await self._until(lambda: all(len(self._ready(node)) == 2 for node in nodes))
+        await self.until(lambda: all(len(self._ready(node)) == 2 for node in nodes))
 
     def _ready(self, node: str) -> list[Message]:
         there = (node, 0) in self.site.told and (node, 1) in self.site.told
@@ -49,19 +50,19 @@ class Scene:
         """The ranks that were lost with a node."""
         await self.site.lose(node)
         ranks: list[int] = []
-        here = len(self._connected())
+        here = len(self.connected())
 
         def all_seen() -> bool:
             ranks.extend(rank for rank, _ in self.agents.drop_silent())
-            return len(self._connected()) == here - 2
+            return len(self.connected()) == here - 2
 
-        await self._until(all_seen)
+        await self.until(all_seen)
         return ranks
 
-    def _connected(self) -> list[AgentLine]:
+    def connected(self) -> list[AgentLine]:
         return [line for step in self.agents._steps for line in step.lines.values()]
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.01)
@@ -89,8 +90,11 @@ def play(
     def whole(story: Callable[[Scene], Coroutine[object, object, None]]) -> None:
         async def played() -> None:
             site = PretendAgents()
-            played_with = Agents(config, site.cluster, allocation, lambda _line, _word: None)
-            await story(Scene(played_with, site))
+            heard: list[Message] = []
+            played_with = Agents(
+                config, site.cluster, allocation, lambda _line, word: heard.append(word)
+            )
+            await story(Scene(played_with, site, heard))
             await played_with.close()
             await site.ended()
 
@@ -163,6 +167,35 @@ def test_a_spare_whose_agents_are_still_to_come_is_waited_for(play: Play) -> Non
     play(story)
 
 
+def test_the_loss_of_another_spare_does_not_end_the_wait_for_one(play: Play) -> None:
+    async def story(scene: Scene) -> None:
+        await scene.start("n1", "n2")
+        come = scene.site.late["n4"] = asyncio.Event()
+        await scene.agents.stand_by(["n3", "n4"], GET_READY)
+        await scene.until_ready("n3")
+        await scene.lose("n3")
+        asyncio.get_running_loop().call_later(0.05, come.set)
+        assert await scene.start("n1", "n4") == {0: "n1", 1: "n1", 2: "n4", 3: "n4"}
+
+    play(story)
+
+
+def test_a_signal_is_heard_while_no_agent_has_a_rank(play: Play) -> None:
+    """Of a preemption Slurm tells the steps only, and only once."""
+
+    async def story(scene: Scene) -> None:
+        come = scene.site.late["n2"] = asyncio.Event()
+        start = asyncio.create_task(scene.start("n1", "n2"))
+        await scene.until(lambda: ("n1", 1) in scene.site.told and len(scene.connected()) == 2)
+        scene.site.signal("n1")
+        await scene.until(lambda: bool(scene.heard))
+        assert scene.heard == [{"type": "signalled", "signal": "SIGTERM"}]
+        come.set()
+        await start
+
+    play(story)
+
+
 @pytest.mark.parametrize("play", ["pmix"], indirect=True)
 def test_an_mpi_world_has_a_step_of_its_own_each_time(play: Play) -> None:
     async def story(scene: Scene) -> None:
@@ -211,3 +244,10 @@ def test_ranks_in_several_steps_find_themselves_in_one(run_config: RunConfig) ->
         "SLURM_STEP_NUM_TASKS": "4",
         "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
     }
+
+
+def test_nodes_are_named_as_slurm_does() -> None:
+    nodes = ("n1", "n2", "n3", "login", "n09", "n10", "n4", "n3", "r1-ib", "r2-ib")
+    assert node_list(nodes) == "n[1-3],login,n[09-10],n4,n3,r1-ib,r2-ib"
+    many = tuple(f"nid{number:06}" for number in range(20_000))
+    assert node_list(many) == "nid[000000-019999]"

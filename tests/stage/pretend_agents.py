@@ -24,6 +24,8 @@ class PretendAgents:
         self.told: dict[tuple[str, int], list[Message]] = {}
         self.tokens: set[str] = set()
         self.dead: set[str] = set()  # nodes from which no agent comes
+        self.late: dict[str, asyncio.Event] = {}  # nodes whose agents come when it is set
+        self._lines: dict[str, asyncio.StreamWriter] = {}
         self._held = held or {}
         self._loop = asyncio.get_running_loop()
         self._agents: dict[asyncio.Task[None], str] = {}
@@ -59,6 +61,10 @@ class PretendAgents:
             agent.cancel()
         await asyncio.gather(*lost, return_exceptions=True)
 
+    def signal(self, node: str) -> None:
+        """An agent there gets a SIGTERM."""
+        self._lines[node].write(encode({"type": "signalled", "signal": "SIGTERM"}))
+
     async def ended(self) -> None:
         """Until no agent is there."""
         await asyncio.gather(*self._ends)
@@ -83,11 +89,14 @@ class PretendAgents:
         self._ends.append(asyncio.create_task(end()))
 
     async def _play(self, request: StepRequest, node: str, task: int) -> None:
+        if node in self.late:
+            await self.late[node].wait()
         told = self.told[node, task % 2] = []
         token = Path(request.env["RELIGHT_TOKEN_FILE"]).read_text()
         self.tokens.add(token)
         port = int(request.env["RELIGHT_CHANNEL"].rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        self._lines[node] = writer
 
         def say(**message: object) -> None:
             writer.write(encode(message))

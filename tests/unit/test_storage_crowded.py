@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import torch
 from relight.storage import blocks, choose, output
 from relight.storage.checkpointer import load_shard, save_shard
 from relight.storage.commit import claim_epoch, commit
-from relight.storage.errors import SaveFailed, StateRefused
+from relight.storage.errors import NoValidCheckpoint, SaveFailed, StateRefused
 from relight.storage.layout import Incarnation, step_name
 from relight.storage.output import Output, Run
 from relight.storage.way import USUAL
@@ -54,6 +56,16 @@ def test_work_is_done_in_as_many_threads_as_there_are(
     with pytest.raises(ValueError, match="70"):
         list(blocks.in_parallel(work, range(100), 4))
     assert threading.active_count() == before
+
+
+def test_work_that_nobody_takes_to_its_end_does_not_keep_python_from_ending() -> None:
+    """As when a traceback holds on to it."""
+    unfinished = (
+        "from relight.storage.blocks import in_parallel\n"
+        "results = in_parallel(abs, range(9), 2)\n"
+        "next(results)\n"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", unfinished], timeout=60).returncode == 0
 
 
 def test_a_state_is_saved_and_restored_without_threads(
@@ -146,3 +158,25 @@ def test_a_file_system_that_does_not_answer_is_asked_again(
     assert not silent
     assert found is not None
     assert found.step == 2
+
+
+def test_many_that_do_not_answer_are_waited_for_as_long_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = claim_epoch(tmp_path, ONE)
+    for step in range(20):
+        receipt = save_shard(tmp_path, step, ONE, 0, 1, {"w": np.arange(3)})
+        commit(tmp_path, step, ONE, epoch, [receipt], {})
+    looks = 0
+
+    def fail(_path: Path) -> bytes:
+        nonlocal looks
+        looks += 1
+        raise OSError(errno.EIO, "the client was evicted")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(choose, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(choose, "_PAUSE_S", 0.01)
+    with pytest.raises(NoValidCheckpoint):
+        choose.newest_valid(tmp_path)
+    assert 20 < looks < 25
