@@ -15,7 +15,7 @@ from stage.proxy import Proxy
 from relight.launcher.clusters.local import JOB_ID, NODES, RESTART, LocalCluster
 from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise import agents
+from relight.resilience.supervise import agent_step
 from relight.resilience.supervise.cluster import Command, StepRequest
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.supervisor import supervise
@@ -61,7 +61,7 @@ def test_a_cut_that_heals_costs_nothing_and_one_that_stays_a_restart(
     def disturb() -> None:
         try:
             wait_until(lambda: newest() > 0)
-            monkeypatch.setattr(agents, "BROKEN_LIMIT_S", PATIENCE_S)
+            monkeypatch.setattr(agent_step, "BROKEN_LIMIT_S", PATIENCE_S)
             proxy.cut()
             cut_at = newest()
             assert proxy.turned_away.wait(PATIENCE_S), "an agent has tried in vain to come back"
