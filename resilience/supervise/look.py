@@ -20,13 +20,14 @@ class Look(Generic[Seen]):
 
     async def now(self, limit_s: float) -> Seen | None:
         """What is seen; None when that is not known for now."""
-        if self._asking is None:
-            self._asking = asyncio.create_task(asyncio.to_thread(self._call))
-        if not (await asyncio.wait({self._asking}, timeout=limit_s))[0]:
+        asking = self._asking or asyncio.create_task(asyncio.to_thread(self._call))
+        self._asking = asking
+        if not (await asyncio.wait({asking}, timeout=limit_s))[0]:
             return None
-        asked, self._asking = self._asking, None
+        if self._asking is asking:  # another may have had this answer, and asked again
+            self._asking = None
         try:
-            return asked.result()
+            return asking.result()
         except OSError as error:
             _log.warning("not known for now: %s", error)
             return None
