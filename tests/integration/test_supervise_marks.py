@@ -76,7 +76,7 @@ def test_while_a_look_hangs_there_is_no_other_one() -> None:
             await asyncio.sleep(0)
         finally:
             back.set()
-        assert await both == ["seen", "seen"]
+        assert list(await both) == ["seen", "seen"]
         assert len(looks) == 1
 
     asyncio.run(story())
