@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Mapping
 
 from .config import (
     ACCOUNTING_PORT,
@@ -97,7 +98,19 @@ def start_slurmdbd(state: State) -> None:
     state.record("slurmdbd", process)
     address = (controller_address(), ACCOUNTING_PORT)
     wait_ready("slurmdbd", lambda: accepts(address), process, layout.logs / "slurmdbd.log")
-    call(["sacctmgr", "--immediate", "add", "cluster", "mini"], env=env)
+    log = layout.logs / "slurmdbd.log"
+    wait_ready("the accounting", lambda: is_accounted(env), process, log, patience=60)
+
+
+def is_accounted(env: Mapping[str, str]) -> bool:
+    """Whether slurmdbd knows the cluster; it may listen before its database takes new names."""
+    show = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "mini", "format=cluster"]
+    try:
+        if call(show, env=env).strip() != "mini":
+            call(["sacctmgr", "--immediate", "add", "cluster", "mini"], env=env)
+    except ClusterError:
+        return False
+    return True
 
 
 def start_slurmctld(state: State) -> None:
