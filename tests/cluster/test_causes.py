@@ -95,7 +95,8 @@ def test_a_stopped_rank_is_named_and_replaced(site: Site, undisturbed: Undisturb
 
 def test_a_cut_network_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, with_a_spare(heat()))
+    # Slow, so that ranks still run when it is known that the victim does not answer.
+    run = Run.submit(site, with_a_spare(heat(step_time_s=0.1)))
     run.wait_for_checkpoint(20)
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("cut", victim)
@@ -149,7 +150,8 @@ def test_a_fault_while_the_controller_is_away(site: Site, undisturbed: Undisturb
 
 def test_a_host_that_dies_during_a_save(site: Site, marker: Path, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, faulty(with_a_spare(heat()), "save", marker=marker, rank=3))
+    slow = heat(step_time_s=0.1)  # ranks still run when it is known that the victim is silent
+    run = Run.submit(site, faulty(with_a_spare(slow), "save", marker=marker, rank=3))
     eventually(marker.with_suffix(".begun").exists, 60, run.story)
     victim = run.nodes()[1]
     assert victim != run.batch_node()
