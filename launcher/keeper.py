@@ -96,8 +96,11 @@ def _live(supervise: Callable[[int], int], life: int, parent: int) -> int:
 def _pass_on(child: int, number: int, unheard: list[int]) -> None:
     try:
         os.kill(child, number)
-    except ProcessLookupError:
-        unheard.append(number)
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
+    except (ProcessLookupError, ChildProcessError):
+        pass
+    unheard.append(number)  # also what a dead one took, of which we are yet to hear
 
 
 def _wait(child: int) -> int:

@@ -21,7 +21,7 @@ from relight.launcher.clusters.local import (
     read_wishes,
     wish_path,
 )
-from relight.launcher.keeper import EXIT_CRASHED, LIVES
+from relight.launcher.keeper import EXIT_CRASHED, LIVES, _pass_on
 from relight.launcher.last_life import leave, newest_commit
 from relight.launcher.run_folder_away import RunFolderAway, once_there
 from relight.resilience.config import RunConfig
@@ -142,7 +142,7 @@ def life(n):
 
 def test_a_signal_between_two_lives_is_heard_by_the_next() -> None:
     body = """
-import subprocess
+import subprocess, time
 def life(n):
     if n == 1:
         late = f"import os, time; time.sleep(0.2); os.kill({os.getppid()}, 15)"
@@ -150,9 +150,22 @@ def life(n):
         os._exit(70)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    signal.sigwait({signal.SIGUSR2})
+    while True:
+        time.sleep(0.05)
 """
     assert run(body).returncode == 9
+
+
+def test_a_signal_that_a_dead_supervisor_took_is_for_the_next() -> None:
+    unheard: list[int] = []
+    child = os.fork()
+    if child == 0:
+        os._exit(EXIT_CRASHED)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    _pass_on(child, signal.SIGTERM, unheard)
+    os.waitpid(child, 0)
+    _pass_on(child, signal.SIGUSR1, unheard)
+    assert unheard == [signal.SIGTERM, signal.SIGUSR1]
 
 
 def test_signals_that_mean_nothing_do_not_end_it() -> None:
