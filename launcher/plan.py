@@ -246,9 +246,9 @@ def _sbatch_options(
         "output": f"{attempts}/%j.out",
         "signal": f"B:USR1@{round(config.checkpoint.lead_s)}",
     }
-    if first is None and not is_fixed(config):
+    if hidden := _hidden_tasks(config):
         del values["ntasks-per-node"]
-        values["cpus-per-task"] = str(resources.tasks_per_node * resources.cpus_per_task)
+        values["cpus-per-task"] = str(hidden[0] * hidden[1])
     if part is not None:
         values["array"] = part.option
         values["job-name"] = part.name(config.run_id)

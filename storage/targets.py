@@ -18,6 +18,7 @@ import numpy as np
 
 from . import numpy_state
 from .boxes import Part
+from .extents import Extent, overlapping
 from .keys import Path as Key
 from .keys import array_paths
 from .leaf import Form
@@ -46,7 +47,7 @@ class _Present:
 
     array: object
     form: Form
-    extent: tuple[int, int]
+    extent: Extent
     memory: Buffer | None
 
 
@@ -84,15 +85,8 @@ def fitting(into: Mapping[Key, object], shards: Shards, rank: int) -> dict[Place
 
 def _whole(present: Mapping[Key, _Present]) -> dict[frozenset[Key], Target]:
     """Memory in which nothing lies but one array, by all keys of that."""
-    groups: list[list[Key]] = []
-    end = 0
-    for key, one in sorted(present.items(), key=lambda item: item[1].extent):
-        if not groups or one.extent[0] >= end:
-            groups.append([])
-        groups[-1].append(key)
-        end = max(end, one.extent[1])
     found = {}
-    for keys in groups:
+    for keys in overlapping(present, lambda key: present[key].extent):
         first = present[keys[0]]
         same = {(present[key].extent, present[key].memory is None) for key in keys}
         if same == {(first.extent, False)} and first.memory is not None:

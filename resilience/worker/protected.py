@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from relight.storage.boxes import Part, Replicated
 
 from .errors import ProtectRefused, RestoreMismatch
-from .in_place import written_over
+from .in_place import has_folds, written_over
 from .sharded import as_spread, give_state
 
 if TYPE_CHECKING:
@@ -183,16 +183,11 @@ def _require_writable(name: str, tensor: torch.Tensor) -> None:
 
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         kind = "an inference tensor"
-    elif tensor.layout == torch.strided and not tensor.is_nested and _has_folds(tensor):
+    elif tensor.layout == torch.strided and not tensor.is_nested and has_folds(tensor):
         kind = "an expanded tensor"
     else:
         return
     raise ProtectRefused(f"{name} is {kind}: it could not be restored in place; protect a clone")
-
-
-def _has_folds(tensor: torch.Tensor) -> bool:
-    """Whether elements lie in one place."""
-    return any(n > 1 and by == 0 for n, by in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _set_generator(name: str, generator: torch.Generator, state: object) -> None:

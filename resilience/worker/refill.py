@@ -16,7 +16,9 @@ import numpy as np
 
 from relight.storage import numpy_state
 from relight.storage.boxes import Part
+from relight.storage.extents import Extent, overlapping
 
+from .in_place import has_folds
 from .sharded import is_dtensor
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     Array = numpy_state.Array | torch.Tensor
 
-Extent = tuple[int, int]  # where memory begins and ends
 _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
 
 
@@ -113,13 +114,8 @@ class _Refill:
 
 def _apart(present: object) -> set[Extent]:
     """Memory of the arrays inside that none of them shares in part with another."""
-    groups: list[list[Extent]] = []
-    end = 0
-    for extent in sorted({_extent(one) for one in _arrays(present)}):
-        if not groups or extent[0] >= end:
-            groups.append([])
-        groups[-1].append(extent)
-        end = max(end, extent[1])
+    extents = {_extent(one) for one in _arrays(present)}
+    groups = overlapping(extents, lambda extent: extent)
     return {group[0] for group in groups if len(group) == 1}
 
 
@@ -176,7 +172,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
     if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
         return False
-    return all(by or size < 2 for size, by in zip(tensor.shape, tensor.stride(), strict=True))
+    return not has_folds(tensor)
 
 
 def _copy(array: Array, saved: Array) -> None:
