@@ -25,11 +25,6 @@ def written_over(thing: object) -> Mapping[str, object] | None:
     return None
 
 
-def has_folds(tensor: torch.Tensor) -> bool:
-    """Whether several elements of a strided tensor lie in one place: nothing is copied there."""
-    return any(n > 1 and by == 0 for n, by in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def _loads_plainly(module: torch.nn.Module) -> bool:
     from torch import nn
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from relight.storage.boxes import Part, Replicated
+from relight.storage.extents import folds
 
 from .errors import ProtectRefused, RestoreMismatch
-from .in_place import has_folds, written_over
+from .in_place import written_over
 from .sharded import as_spread, give_state
 
 if TYPE_CHECKING:
@@ -183,8 +184,12 @@ def _require_writable(name: str, tensor: torch.Tensor) -> None:
 
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         kind = "an inference tensor"
-    elif tensor.layout == torch.strided and not tensor.is_nested and has_folds(tensor):
-        kind = "an expanded tensor"
+    elif (
+        tensor.layout == torch.strided
+        and not tensor.is_nested
+        and folds(tensor.shape, tensor.stride())
+    ):
+        kind = "an expanded tensor, or windows of one"
     else:
         return
     raise ProtectRefused(f"{name} is {kind}: it could not be restored in place; protect a clone")

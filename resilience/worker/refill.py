@@ -10,15 +10,15 @@ import dataclasses
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from relight.storage import numpy_state
 from relight.storage.boxes import Part
-from relight.storage.extents import Extent, overlapping
+from relight.storage.extents import Extent, folds, overlapping
 
-from .in_place import has_folds
 from .sharded import is_dtensor
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ def refill(present: object, saved: object) -> object:
 
     Arrays of the same shape and dtype, dicts, lists, sets, deques and dataclasses are kept and
     filled. Immutable values, arrays of another size, and those that overlap come from ``saved``.
-    What was one object when it was saved is one again, and what was two is two.
+    What was one array when it was saved is one again, and what was two is two.
     """
-    return _Refill(present).value(present, saved)
+    filling = _Refill(present)
+    filling.fill(present, saved)
+    return filling.value(present, saved)
 
 
 class _Refill:
@@ -45,71 +47,90 @@ class _Refill:
         self._taken: set[object] = set()  # what of the program's holds something saved already
         self._given: dict[int, object] = {}  # by the object that was saved
 
-    def value(self, present: object, saved: object) -> object:
-        if id(saved) not in self._given:
-            self._given[id(saved)] = self._filled(present, saved)
-        return self._given[id(saved)]
-
-    def _filled(self, present: object, saved: object) -> object:
+    def fill(self, present: object, saved: object) -> None:
+        """Arrays first, wherever they stand: one may stand in something new, too."""
         array, new = _array(present), _array(saved)
-        if array is not None or new is not None:
-            return self._overwritten(present, array, saved, new)
-        if type(present) is not type(saved) or id(present) in self._taken:
-            return saved
-        self._taken.add(id(present))
-        if isinstance(saved, tuple):
-            return tuple.__new__(type(saved), self._members(cast("tuple[object]", present), saved))
-        if dataclasses.is_dataclass(saved):
-            return self._dataclass(present, saved)
-        return self._container(present, saved)
+        if array is not None and new is not None:
+            if id(saved) not in self._given and self._overwrite(array, new):
+                self._given[id(saved)] = present
+        elif type(present) is type(saved):
+            for one, other in _pairs(present, saved):
+                self.fill(one, other)
 
-    def _overwritten(
-        self, present: object, array: Array | None, saved: object, new: Array | None
-    ) -> object:
-        if array is None or new is None or not _fits(array, new):
-            return saved
+    def value(self, present: object, saved: object) -> object:
+        """With what was filled in the place of what was saved."""
+        if _array(saved) is None and id(saved) not in self._given:
+            self._given[id(saved)] = self._whole(present, saved)
+        return self._given.get(id(saved), saved)
+
+    def _overwrite(self, array: Array, new: Array) -> bool:
         extent = _extent(array)
-        if extent not in self._apart or extent in self._taken:
-            return saved
+        if not _fits(array, new) or extent not in self._apart or extent in self._taken:
+            return False
         if extent != (0, 0):
             self._taken.add(extent)
         _copy(array, new)
-        return present
+        return True
 
-    def _container(self, present: object, saved: object) -> object:
+    def _whole(self, present: object, saved: object) -> object:
+        """A container: the program's own, or the one that was saved where it has none like it."""
+        if type(present) is not type(saved) or id(present) in self._taken:
+            present = saved
+        self._taken.add(id(present))
         if type(saved) in _DICTS:
             old, new = cast("dict[object, object]", present), cast("dict[object, object]", saved)
-            items = {key: self.value(old[key], new[key]) if key in old else new[key] for key in new}
+            items = {key: self.value(old.get(key), value) for key, value in new.items()}
             old.clear()  # so that they stand in the order that was saved
             old.update(items)
             if isinstance(old, OrderedDict):  # torch keeps the versions of modules in an attribute
                 vars(old).update(vars(new))
+        elif isinstance(saved, tuple):
+            members = self._members(cast("tuple[object]", present), saved)
+            kept = all(one is other for one, other in zip(members, saved, strict=True))
+            return saved if kept else tuple.__new__(type(saved), members)
         elif isinstance(saved, list) and isinstance(present, list):
             present[:] = self._members(present, saved)
         elif isinstance(saved, set) and isinstance(present, set):
+            members = [*saved]
             present.clear()
-            present.update(saved)
+            present.update(members)
         elif isinstance(saved, deque) and isinstance(present, deque):
-            if present.maxlen != saved.maxlen:
-                return saved
             members = self._members(present, saved)
+            present = present if present.maxlen == saved.maxlen else saved
             present.clear()
             present.extend(members)
+        elif dataclasses.is_dataclass(saved) and not isinstance(saved, type):
+            return self._dataclass(present, saved)
         else:
             return saved
         return present
 
     def _members(self, present: Sequence[object], saved: Sequence[object]) -> list[object]:
-        filled = [self.value(one, other) for one, other in zip(present, saved, strict=False)]
-        return [*filled, *list(saved)[len(filled) :]]
+        return [
+            self.value(one, other) for one, other in zip_longest(list(present)[: len(saved)], saved)
+        ]
 
     def _dataclass(self, present: object, saved: object) -> object:
         frozen = getattr(type(saved), "__dataclass_params__").frozen  # noqa: B009  # of no known type
         result = saved if frozen else present
-        for name in (field.name for field in dataclasses.fields(cast("type", saved))):
+        for name in _fields(saved):
             member = self.value(getattr(present, name, None), getattr(saved, name))
             object.__setattr__(result, name, member)  # as when it was read, for frozen ones too
         return result
+
+
+def _pairs(present: object, saved: object) -> Iterator[tuple[object, object]]:
+    """What stands at the same place in two containers of a type."""
+    if isinstance(present, dict) and isinstance(saved, dict):
+        yield from ((present[key], saved[key]) for key in saved if key in present)
+    elif isinstance(saved, list | tuple | deque):
+        yield from zip(cast("Sequence[object]", present), saved, strict=False)
+    elif dataclasses.is_dataclass(saved):
+        yield from ((getattr(present, name, None), getattr(saved, name)) for name in _fields(saved))
+
+
+def _fields(value: object) -> list[str]:
+    return [field.name for field in dataclasses.fields(cast("type", value))]
 
 
 def _apart(present: object) -> set[Extent]:
@@ -160,7 +181,8 @@ def _extent(array: Array) -> Extent:
 def _fits(array: Array, saved: Array) -> bool:
     if isinstance(array, np.ndarray):
         same = isinstance(saved, np.ndarray) and array.dtype == saved.dtype
-        return same and array.shape == saved.shape and array.flags.writeable
+        writable = array.flags.writeable and not folds(array.shape, array.strides, array.itemsize)
+        return same and array.shape == saved.shape and writable
     if isinstance(saved, np.ndarray) or array.dtype != saved.dtype or array.shape != saved.shape:
         return False
     return _is_plain(array) and _is_plain(saved) and not array.is_inference()
@@ -172,7 +194,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
     if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
         return False
-    return not has_folds(tensor)
+    return not folds(tensor.shape, tensor.stride())
 
 
 def _copy(array: Array, saved: Array) -> None:

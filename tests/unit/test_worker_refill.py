@@ -138,3 +138,32 @@ def test_values_are_right_whatever_overlaps(pieces: list[tuple[int, int]]) -> No
             saved = [torch.from_numpy(one).float() for one in saved]  # type: ignore[misc]
         refill(present, list(saved))
         assert [one.tolist() for one in present] == [one.tolist() for one in saved]
+
+
+@pytest.mark.parametrize(
+    ("present", "saved"),
+    [
+        (lambda old: [old], lambda one: [one, one]),
+        (lambda old: {"b": None, "a": old}, lambda one: {"b": {"w": [one]}, "a": one}),
+        (lambda old: [deque([1], 2), old], lambda one: [deque([one], 3), one]),
+        (lambda old: [(), old], lambda one: [(one,), one]),
+        (lambda old: [None, old], lambda one: [Fixed(one), one]),
+    ],
+)
+def test_what_is_new_has_the_arrays_that_were_filled(
+    present: Callable[[object], object], saved: Callable[[object], object]
+) -> None:
+    mine = np.zeros(3)
+    whole = refill(present(mine), saved(np.ones(3)))
+    mine += 1
+    assert repr(whole) == repr(saved(np.full(3, 2.0)))
+
+
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_windows_are_replaced(library: str) -> None:
+    saved: Any = np.arange(9.0).reshape(3, 3)
+    mine: Any = np.lib.stride_tricks.sliding_window_view(np.zeros(5), 3, writeable=True)
+    if library == "torch":
+        saved, mine = torch.from_numpy(saved), torch.zeros(5, dtype=torch.float64).unfold(0, 3, 1)
+    found: Any = refill([mine], [saved])
+    assert found[0] is saved
