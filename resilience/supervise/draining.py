@@ -111,4 +111,5 @@ class Draining:
                 return
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), limit_s)
+                async with asyncio.timeout(limit_s):
+                    await self._changed.wait()

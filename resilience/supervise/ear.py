@@ -14,7 +14,11 @@ from . import processes
 from .cluster import Allocation, Cluster, StepRequest
 
 _HEARD: Final = 75
-_LISTEN: Final = f"trap 'exit {_HEARD}' TERM; sleep infinity & wait"
+# Slurm 22.05 (proctrack/linuxproc) signals children before their parent: the sleep that ended by
+# SIGTERM (128 + 15) is the word, too, for the shell may be gone before its own signal comes.
+_LISTEN: Final = (
+    f"trap 'exit {_HEARD}' TERM; sleep infinity & wait $!; [ $? = 143 ] && exit {_HEARD}"
+)
 _PAUSE_S: Final = 30.0  # before listening again, where the step did not start, or the job goes on
 
 

@@ -38,7 +38,8 @@ def read_marks(folder: RunFolder) -> Marks:
 async def look_for_cancel(folder: RunFolder) -> str | None:
     """What the mark of a cancel says; None when there is none, or nobody can know."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(_read_cancelled, folder), _LIMIT_S)
+        async with asyncio.timeout(_LIMIT_S):
+            return await asyncio.to_thread(_read_cancelled, folder)
     except OSError as error:
         _log.warning("whether the run was cancelled is not known for now: %s", error)
         return None

@@ -99,7 +99,8 @@ async def _tell(
     except OSError as error:
         return Notified(by=by, failure=f"{argv[0]} cannot be started: {error.strerror}")
     try:
-        said, _ = await asyncio.wait_for(process.communicate(words), limit_s)
+        async with asyncio.timeout(limit_s):
+            said, _ = await process.communicate(words)
     except TimeoutError:
         return Notified(by=by, failure=f"no end after {limit_s:.0f} s")
     finally:

@@ -89,7 +89,8 @@ class Partners:
         while self._bringing and time.monotonic() < give_up_at_s and self._all_there():
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _LOOK_S)
+                async with asyncio.timeout(_LOOK_S):
+                    await self._changed.wait()
         self._bring_no_more()
 
     def saved(self, step: int, writer: Incarnation, rank: int) -> None:

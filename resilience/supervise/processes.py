@@ -53,7 +53,8 @@ async def end(process: asyncio.subprocess.Process, patience_s: float = POLITE_S)
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(order)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await process.wait()
             return
 
 
@@ -61,7 +62,8 @@ async def run(command: Command, output: Path | None, limit_s: float) -> int | No
     """Run a step's command to its end; None when it took longer than ``limit_s``."""
     process = await start_tied(command, output)
     try:
-        return await asyncio.wait_for(process.wait(), limit_s)
+        async with asyncio.timeout(limit_s):
+            return await process.wait()
     except TimeoutError:
         return None
     finally:

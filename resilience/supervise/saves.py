@@ -184,7 +184,8 @@ class Saves:
     async def first_word(self, limit_s: float) -> bool:
         """Wait for the first rank that joins; False when none does."""
         try:
-            await asyncio.wait_for(self._first_word.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self._first_word.wait()
         except TimeoutError:
             return False
         return True
@@ -288,7 +289,8 @@ class Saves:
         self._agreements[agreement.ask] = agreement, agreed
         self._tell({"type": "hold", "ask": agreement.ask})
         try:
-            await asyncio.wait_for(agreed.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await agreed.wait()
         except TimeoutError:
             self._tell({"type": "release", "ask": agreement.ask})
         finally:

@@ -40,7 +40,8 @@ class Question:
         self.silent = True  # until there is one
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), LIMIT_S)
+                async with asyncio.timeout(LIMIT_S):
+                    await self._process.wait()
             if self._process.returncode is None:
                 return f"process {self._process.pid}, which has asked it, cannot be killed"
         process = self._process = await asyncio.create_subprocess_exec(
@@ -55,11 +56,13 @@ class Question:
             start_new_session=True,
         )
         try:
-            _, words = await asyncio.wait_for(process.communicate(), LIMIT_S)
+            async with asyncio.timeout(LIMIT_S):
+                _, words = await process.communicate()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError, TimeoutError):
                 process.kill()
-                await asyncio.wait_for(process.communicate(), _REAP_S)
+                async with asyncio.timeout(_REAP_S):
+                    await process.communicate()
             return f"no answer in {LIMIT_S:.0f} s"
         self.silent = False
         if process.returncode == 0:

@@ -204,8 +204,8 @@ class Supervisor:
             if self._broken is not None:
                 raise self._broken
             with contextlib.suppress(TimeoutError):
-                first = await asyncio.wait_for(self._events.get(), _TICK_S)
-                return [first, *self._waiting()]
+                async with asyncio.timeout(_TICK_S):
+                    return [await self._events.get(), *self._waiting()]
         return self._waiting()
 
     def _waiting(self) -> list[Event]:
