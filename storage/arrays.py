@@ -36,7 +36,7 @@ class Arrays:
         self.writer: int | None = None
         self._rank = rank
         self._form_numbers: dict[Hashable, int] = {}
-        self._nodes: dict[Hashable, Json] = {}
+        self._nodes: dict[Hashable, tuple[Json, object]] = {}
         self._loads_bytes = [(0, one) for one in range(world_size)]
         self._shares = xxhash.xxh3_128()
 
@@ -51,12 +51,11 @@ class Arrays:
         Raises ValueError with the reason when the array cannot be stored.
         """
         number = self._form(value, key, form_of)
-        # The leaves keep all arrays alive, so no address is used twice meanwhile.
         identity = (memory, self.box)
-        node = self._nodes.get(identity)
-        if node is None:
-            node = self._nodes[identity] = self._taken(number, value)
-        return node
+        if identity not in self._nodes:
+            # With the array, which others save it may be: no address is to be used twice meanwhile.
+            self._nodes[identity] = self._taken(number, value), value
+        return self._nodes[identity][0]
 
     def add_new(self, value: object, form: Form) -> Json:
         """An array that nothing else can be tied to."""

@@ -81,13 +81,29 @@ def _named(shards: Shards, found: Iterable[Entry], under: str) -> dict[str, Entr
         name = _name_below(under, entry.name)
         if name is not None:
             by_key.setdefault(name, []).append(entry)
-    named = {}
+    named: dict[str, Entry] = {}
     for name, same in by_key.items():
-        if len(same) == 1 or len({_content(shards, entry) for entry in same}) == 1:
-            named[name] = same[0]
+        one = len({entry.key for entry in same}) == 1
+        if one and len({_content(shards, entry) for entry in same}) == 1:
+            _put(named, name, same[0])
+        elif one:
+            for entry in same:
+                _put(named, f"rank{entry.rank}/{name}", entry)
         else:
-            named |= {f"rank{entry.rank}/{name}": entry for entry in same}
+            raise _ambiguous(name)
     return named
+
+
+def _put(named: dict[str, Entry], name: str, entry: Entry) -> None:
+    if name in named:
+        raise _ambiguous(name)
+    named[name] = entry
+
+
+def _ambiguous(name: str) -> ExportRefused:
+    return ExportRefused(
+        f"two arrays would be named {name}, for a file has flat names: use --under to leave one out"
+    )
 
 
 def _name_below(under: str, name: str) -> str | None:

@@ -14,6 +14,21 @@ _NESTED = ("dict", "items", "array", "written_by")
 _PAIRS_AT = {"ordered": 0, "defaultdict": 1}
 
 
+class NoText(str):
+    """A key that is no text, as people write it; other than the text that looks the same."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoText) and str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((NoText, str.__hash__(self)))
+
+
 def array_key(tree: Json, number: int) -> str:
     """The key under which an array was saved, parts joined by `/`; the first of several."""
     for path, node in array_paths(tree):
@@ -52,7 +67,7 @@ def replaced(tree: Json, replace: Replace, path: Path = ()) -> Json:
         both = list(cast(list[Json], content))
         place = _PAIRS_AT[name]
         both[place] = _pairs(both[place], replace, path)
-        both[1 - place] = replaced(both[1 - place], replace, path)
+        both[1 - place] = replaced(both[1 - place], replace, (*path, NoText("attributes")))
         return {name: both}
     return {name: replaced(content, replace, path)}
 
@@ -88,7 +103,7 @@ def _is_nested(tree: Json) -> bool:
 
 def part_of_path(key: Json) -> str:
     """A key, spelled as in a tree, as people write it."""
-    return key if isinstance(key, str) else json.dumps(key)
+    return key if isinstance(key, str) else NoText(json.dumps(key))
 
 
 def _pairs(items: Json, replace: Replace, path: Path) -> Json:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .boxes import Box, Part, Shape
 from .errors import StateRefused
+from .keys import NoText
 from .keys import Path as Key
 
 
@@ -74,4 +75,4 @@ def spelled(name: object) -> str:
     """As in `keys.part_of_path`, for the keys that trees spell as JSON does."""
     if isinstance(name, str):
         return name
-    return json.dumps(name) if isinstance(name, int | float | None) else repr(name)
+    return NoText(json.dumps(name) if isinstance(name, int | float | None) else repr(name))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from . import numpy_state, plain, registered
 from .arrays import Arrays
 from .boxes import Part, Replicated
 from .errors import StateRefused
+from .keys import part_of_path
 from .leaf import Form
 from .sealed import Json
 
@@ -41,6 +42,8 @@ class Encoder:
         self.arrays = Arrays(rank, world_size)
         self._path: list[str] = []
         self._open: set[int] = set()
+        # By memory: taken apart once, tied ones have the same parts, which they are known by.
+        self._composed: dict[Hashable, tuple[str, dict[str, object], object]] = {}
         self._by_type = self._known()
         self.tree = self._value(dict(state))
 
@@ -114,7 +117,7 @@ class Encoder:
         return guarded
 
     def _list(self, value: Iterable[object]) -> list[Json]:
-        return [self._at(place, item) for place, item in enumerate(value)]
+        return [self._at(str(place), item) for place, item in enumerate(value)]
 
     def _set(self, value: Iterable[object]) -> list[Json]:
         return sorted((self._key(member) for member in value), key=json.dumps)
@@ -126,7 +129,11 @@ class Encoder:
         return {"items": self._items(value)}
 
     def _items(self, value: Mapping[object, object]) -> list[Json]:
-        return [[self._key(key), self._at(key, item)] for key, item in value.items()]
+        keys = [self._key(key) for key in value]
+        return [
+            [key, self._at(part_of_path(key), item)]
+            for key, item in zip(keys, value.values(), strict=True)
+        ]
 
     def _defaultdict(self, value: defaultdict[object, object]) -> Json:
         factory = plain.FACTORY_NAMES.get(value.default_factory)
@@ -134,8 +141,8 @@ class Encoder:
             raise self._refusal(f"a defaultdict of {value.default_factory!r} is not supported")
         return {"defaultdict": [factory, self._items(value)]}
 
-    def _at(self, key: object, value: object) -> Json:
-        self._path.append(key if isinstance(key, str) else repr(key))
+    def _at(self, key: str, value: object) -> Json:
+        self._path.append(key)
         encoded = self._value(value)
         self._path.pop()
         return encoded
@@ -179,16 +186,20 @@ class Encoder:
         from . import torch_composed, torch_state
 
         def encode(value: torch.Tensor) -> Json:
+            memory = torch_state.same_memory(value)
             try:
-                parts = torch_composed.take_apart(value)
-                if parts is None:
-                    key, memory = torch_state.form_key(value), torch_state.same_memory(value)
-                    return self.arrays.add(value, key, torch_state.form_of, memory)
+                if memory not in self._composed:
+                    parts = torch_composed.take_apart(value)
+                    if parts is None:
+                        key = torch_state.form_key(value)
+                        return self.arrays.add(value, key, torch_state.form_of, memory)
+                    self._composed[memory] = *parts, value
             except ValueError as error:
                 raise self._refusal(str(error)) from error
             if self.arrays.box is not None:
                 raise self._refusal("sparse and quantised tensors cannot be parts of others")
-            return {parts[0]: self._value(parts[1])}
+            spelling, content, _ = self._composed[memory]
+            return {spelling: self._value(content)}
 
         return encode
 
@@ -219,7 +230,7 @@ class Encoder:
     def _replicated(self, replicated: Replicated) -> Json:
         if self.arrays.replicated:
             raise self._refusal("it is replicated twice")
-        self.arrays.replicated = lambda: "/".join(self._path)
+        self.arrays.replicated = lambda: repr([(type(one) is str, one) for one in self._path])
         encoded = self._value(replicated.value)
         self.arrays.replicated = None
         return encoded

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .leaf import Form
-from .numpy_state import Buffer
+from .numpy_state import Buffer, in_pages
 from .tiles import cover
 
 Tensor = torch.Tensor
@@ -39,6 +39,7 @@ _DTYPES = [
     "float8_e8m0fnu",
     "float4_e2m1fn_x2",
 ]
+_ALIGNED = 16
 _NAMES = {getattr(torch, name): name for name in _DTYPES if hasattr(torch, name)}
 
 
@@ -133,6 +134,10 @@ def gather(values: Sequence[torch.Tensor]) -> memoryview:
 
 def separate(form: Form, data: Buffer) -> list[object]:
     """Tensors of one form that lie one after the other in `data`, each with its own memory."""
+    if data.ctypes.data % _ALIGNED:  # torch copies complex128 as if it could not lie so, and dies
+        aligned = in_pages(data.nbytes)
+        aligned[:] = data
+        data = aligned
     rows = torch.from_numpy(data).view(_dtype(form)).reshape(-1, *form.shape)
     return [row.clone() for row in rows.unbind()]
 

@@ -6,7 +6,7 @@ import enum
 import json
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -114,6 +114,18 @@ def test_quantised_tensors_keep_scale_and_zero_point() -> None:
             assert restored.qscheme() == tensor.qscheme()
             assert torch.equal(restored.int_repr(), tensor.int_repr())
             assert torch.equal(restored.dequantize(), tensor.dequantize())
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation")
+@pytest.mark.filterwarnings("ignore:.*quantized:DeprecationWarning")
+def test_tied_ones_are_stored_once_and_tied_again() -> None:
+    quantised = torch.quantize_per_tensor(torch.randn(3, 4), 0.1, 3, torch.qint8)
+    sparse = SPARSE.to_sparse()
+    state = {"q": [quantised, quantised], "s": [sparse, sparse], "other": SPARSE.to_sparse()}
+    assert len(Encoder(state).arrays.leaves) == 5
+    restored: Any = through(state)
+    assert restored["q"][0] is restored["q"][1]
+    assert restored["s"][0] is restored["s"][1] is not restored["other"]
 
 
 def test_registered_types_come_back_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
