@@ -14,6 +14,7 @@ from relight.errors import RelightError
 from relight.storage.checkpointer import CheckpointDamaged
 from relight.storage.choose import newest_valid, set_aside
 from relight.storage.commit import Fenced, claim_epoch, commit, commit_complete, read_receipts
+from relight.storage.epoch import check_holding
 from relight.storage.errors import NoValidCheckpoint
 from relight.storage.layout import Incarnation, manifest_path
 from relight.storage.manifest import Manifest
@@ -35,6 +36,7 @@ from .checkpoints import (
     way_of_saving,
 )
 from .environment import Environment
+from .failed_saves import FailedSaves
 from .saving import Target, WhileWaiting
 from .world import World
 
@@ -58,16 +60,18 @@ class OwnCheckpoints:
         self._directory = directory
         self._world = world
         self._gather_all = gather_all
-        self._epoch = 0  # of rank 0, once it has claimed the directory
+        self._epoch = 0  # once rank 0 has claimed the directory
         self._fenced: Fenced | None = None  # another program has claimed it since
         self._incarnation = Incarnation("unnamed", 0)
+        self._failed = FailedSaves(directory, self._incarnation)
         self._reuse = environment.reuse
         self.saving = way_of_saving(environment, world)
 
     def restore(self, needs: Callable[[], Needs]) -> Restored | None:
         name = f"own-{int(time.time())}-{secrets.token_hex(4)}"
         self._incarnation = Incarnation(self._gather_all(name)[0], 0)
-        self._of_first(self._take_over)
+        self._failed = FailedSaves(self._directory, self._incarnation)
+        self._epoch = int(self._of_first(self._take_over))
         faults: list[str] = []
         while manifest := self._choose():
             restored, faults = self._load(manifest, needs)
@@ -79,6 +83,7 @@ class OwnCheckpoints:
         return None
 
     def save(self, step: int, state: State, notes: Notes, *, last: bool = False) -> bool:
+        self._look_at_claims()
         self._require_holding()
         waits = last or isinstance(self.saving, WhileWaiting)  # else the program goes on to print
         target = Target(
@@ -94,6 +99,15 @@ class OwnCheckpoints:
         self._require_holding()
         return saved
 
+    def _look_at_claims(self) -> None:
+        """On each rank: all are to end, whoever has started them."""
+        try:
+            check_holding(self._directory, self._epoch)
+        except Fenced as error:
+            self._fenced = error
+        except OSError:
+            pass  # what is wrong with the directory, the save will tell
+
     def _require_holding(self) -> None:
         """Raises Fenced: no step more can be saved, and computing on is for nothing."""
         if self._fenced is not None:
@@ -108,6 +122,8 @@ class OwnCheckpoints:
             self._fenced = error
             return False
         except (RelightError, OSError) as error:
+            if self._world.rank != 0:
+                self._failed.say(step, self._world.rank, str(error))
             tell(self._world, f"the checkpoint of step {step} failed: {error}")
             return False
         return True
@@ -117,9 +133,9 @@ class OwnCheckpoints:
         return together(self._gather_all, act if self._world.rank == 0 else str)[0]
 
     def _take_over(self) -> str:
-        self._epoch = claim_epoch(self._directory, self._incarnation)
-        commit_complete(self._directory, self._epoch)
-        return ""
+        epoch = claim_epoch(self._directory, self._incarnation)
+        commit_complete(self._directory, epoch)
+        return str(epoch)
 
     def _set_aside(self, step: int, reason: str) -> str:
         set_aside(self._directory, step, reason)
@@ -179,6 +195,10 @@ class OwnCheckpoints:
             receipts = read_receipts(self._directory, step, self._incarnation)
             if len(receipts) == self._world.size:
                 return receipts
+            saved = {receipt.rank for receipt in receipts}
+            for rank, reason in self._failed.hear(step).items():
+                if rank not in saved:
+                    raise ReceiptsMissing(f"rank {rank} has not saved it: {reason}")
             if time.monotonic() > give_up_at_s:
                 raise ReceiptsMissing(
                     f"{len(receipts)} of {self._world.size} ranks have saved step {step} in "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast, runtime_checkable
 
 from relight.storage.boxes import Part, Replicated
 from relight.storage.extents import folds
@@ -100,6 +100,14 @@ def _stateful(name: str, wrapped: object) -> Protected | None:
     if not isinstance(thing, Stateful):
         return None
 
+    def require_writable() -> None:
+        for key, tensor in (written_over(thing) or {}).items():
+            _require_writable(f"{name}.{key}", cast("torch.Tensor", tensor))
+
+    def capture() -> object:
+        require_writable()  # a module may have another buffer by now
+        return thing.state_dict()
+
     def outline() -> object:
         give_state(thing)
         return thing.state_dict()
@@ -108,7 +116,8 @@ def _stateful(name: str, wrapped: object) -> Protected | None:
         saved = _expect(name, state, dict)
         thing.load_state_dict(_expect(name, as_spread(saved, thing.state_dict()), dict))
 
-    return Protected(thing.state_dict, restore, outline=outline, into=lambda: written_over(thing))
+    require_writable()
+    return Protected(capture, restore, outline=outline, into=lambda: written_over(thing))
 
 
 def _unwrapped(thing: object) -> object:

@@ -42,8 +42,8 @@ def test_a_rank_waits_for_what_it_cannot_see_yet(tmp_path: Path, late: str) -> N
     hidden = step_dir(tmp_path, 3) / "hidden"
     name.rename(hidden)
     environment = read_environment({"RELIGHT_CHECKPOINT_STAGING": "0"}, tmp_path, None)
-    # Its name; then what it has found: it has taken over, its choice, a manifest, and no fault.
-    found = (json.dumps([word, None, None]) for word in ("", "3", "", ""))
+    # Its name; then what it has found: its epoch, its choice, a manifest, and no fault.
+    found = (json.dumps([word, None, None]) for word in ("1", "3", "", ""))
     words_of_rank_0 = chain(["own-1"], found)
     rank = OwnCheckpoints(
         tmp_path, environment, World(1, 2), lambda word: [next(words_of_rank_0), word]

@@ -26,6 +26,8 @@ from relight.storage.input import Input
 from relight.storage.layout import Incarnation, shard_path
 from relight.storage.needs import Needs
 from relight.storage.notes import Notes
+from relight.storage.receipt import Receipt
+from relight.storage.write_shard import Source
 
 ONE = Incarnation("1.0", 0)
 LARGE = np.arange(20_000.0)
@@ -98,11 +100,19 @@ def test_what_cannot_be_committed_is_told_and_the_program_goes_on(
     assert [one.step for one in candidates(tmp_path) if one.condition == "valid"] == [2]
 
 
-def test_who_has_lost_the_directory_ends_at_its_next_save(tmp_path: Path) -> None:
-    """Also where a thread has heard of it."""
+def test_who_has_lost_the_directory_ends_at_its_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is lost while a thread saves, at the one after that."""
     rank = alone(tmp_path, 64 << 20)
     rank.restore(no_needs)
-    claim_epoch(tmp_path, Incarnation("2.0", 0), "another")
+
+    def lose(self: OwnCheckpoints, step: int) -> tuple[Receipt, ...]:
+        claim_epoch(tmp_path, Incarnation("2.0", 0), "another")
+        return receipts(self, step)
+
+    receipts = OwnCheckpoints._receipts
+    monkeypatch.setattr(OwnCheckpoints, "_receipts", lose)
     try:
         rank.save(1, {"w": LARGE}, Notes())
         assert not rank.saving.settle()
@@ -110,6 +120,50 @@ def test_who_has_lost_the_directory_ends_at_its_next_save(tmp_path: Path) -> Non
             rank.save(2, {"w": LARGE}, Notes())
     finally:
         rank.saving.close()
+
+
+def two_ranks(directory: Path) -> list[OwnCheckpoints]:
+    environment = read_environment({"RELIGHT_CHECKPOINT_STAGING": "0"}, directory, None)
+    ranks = Ranks(2)
+    made = [
+        OwnCheckpoints(directory, environment, World(rank, 2), ranks.gather(rank))
+        for rank in range(2)
+    ]
+    assert ranks.each(lambda rank, _: made[rank].restore(no_needs)) == [None, None]
+    return made
+
+
+def test_all_ranks_hear_that_the_directory_is_lost(tmp_path: Path) -> None:
+    ranks = two_ranks(tmp_path)
+    claim_epoch(tmp_path, Incarnation("2.0", 0), "another")
+    for rank in ranks:
+        with pytest.raises(Fenced, match="another"):
+            rank.save(1, {"w": LARGE}, Notes())
+    assert not list(tmp_path.glob("*/*/shard-*"))
+
+
+def test_nobody_waits_for_a_rank_whose_save_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = two_ranks(tmp_path)
+    state = {"w": LARGE}
+    with monkeypatch.context() as patched:
+
+        def fail(path: Path, source: Source, *_: object) -> None:
+            raise OSError(errno.EIO, "a writer that was killed")
+
+        patched.setattr("relight.storage.checkpointer.write_shard", fail)
+        assert not second.save(1, state, Notes())
+    assert not first.save(1, state, Notes())
+    assert (
+        "rank 0: the checkpoint of step 1 failed: rank 1 has not saved" in capsys.readouterr().err
+    )
+    # It is tried again, as the last one of a program is: what was said of the first try is old.
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(first.save, 1, state, Notes())
+        assert second.save(1, state, Notes())
+        assert again.result(60)
+    assert [one.step for one in candidates(tmp_path) if one.condition == "valid"] == [1]
 
 
 def test_no_rank_waits_for_one_that_has_nothing_to_restore_from(tmp_path: Path) -> None:

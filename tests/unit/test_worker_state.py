@@ -132,6 +132,24 @@ def test_a_tensor_that_nothing_can_be_copied_into_is_refused(folded: bool) -> No
         ProgramState(rng=True).add("odd", tensor)
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_buffer_that_nothing_can_be_copied_into_is_refused_with_its_module(later: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model[0].register_buffer("mask", torch.zeros(4) if later else torch.zeros(1).expand(4))
+    model[0].register_buffer("scratch", torch.zeros(1).expand(4), persistent=False)
+    state = ProgramState(rng=False)
+    refused = pytest.raises(ProtectRefused, match=r"model\.0\.mask is an expanded tensor")
+    if not later:
+        with refused:
+            state.add("model", model)
+        return
+    state.add("model", model)
+    state.capture()
+    model[0].mask = torch.zeros(1).expand(4)
+    with refused:
+        state.capture()
+
+
 def test_a_loader_is_refused_with_what_to_do() -> None:
     with pytest.raises(ProtectRefused, match=r"data is a .*BatchSampler, .* let the step say so"):
         ProgramState(rng=True).add(
