@@ -44,7 +44,11 @@ def former_runs(name: str, run_id: str, directory: Path | None) -> FormerRuns:
 
 
 def _saves_s(folder: RunFolder) -> Iterator[float]:
-    for record in read_journals(folder.journals):
+    try:
+        records = read_journals(folder.journals)
+    except OSError:  # of a run that cannot be read nothing is known
+        return
+    for record in records:
         seconds = record.data.get("seconds")
         if record.name == "CheckpointCommitted" and isinstance(seconds, float):
             yield seconds

@@ -15,7 +15,7 @@ from .shared_answer import Answer
 from .status import Presence, RunFacts
 from .sweep_tasks import read_tasks
 from .unheard import account_for_the_rest, verdict_of_unheard
-from .waiting import waits_for
+from .waiting import HELD, waits_for
 from .watch import read_progress
 
 
@@ -48,14 +48,17 @@ def read_facts(run: StoredRun, queue: Queue, *, alone: bool = True) -> RunFacts:
         verdict=verdict,
         presence=presence,
         has_started=has_started,
-        waits_for=waits_for(job, now, began=began) if job else _hand(run, presence),
+        held=_is_held(run, job),
+        waits_for=waits_for(job, now, began=began)
+        if job
+        else _hand(run, presence, unasked=absent and not alone),
         now=now,
         tasks=None if tasks is None else tasks.counts,
     )
 
 
-def unreadable(run: StoredRun, fault: RelightError) -> RunFacts:
-    """What is left to say of a run whose files are damaged."""
+def unreadable(run: StoredRun, fault: RelightError | OSError) -> RunFacts:
+    """What is left to say of a run whose files are damaged, or closed to us."""
     return RunFacts(
         run_id=run.run_id,
         cluster=run.plan.cluster,
@@ -70,8 +73,18 @@ def unreadable(run: StoredRun, fault: RelightError) -> RunFacts:
     )
 
 
-def _hand(run: StoredRun, presence: Presence) -> str | None:
-    """Slurm brings a run back by itself; nobody does it for a local one."""
+def _is_held(run: StoredRun, job: QueuedJob | None) -> bool:
+    """Whether somebody has to let it go; the mark is that of ``relight hold`` on a local run."""
+    if run.plan.cluster == "local":
+        return run.folder.held.exists()
+    return job is not None and job.reason in HELD
+
+
+def _hand(run: StoredRun, presence: Presence, *, unasked: bool) -> str | None:
+    """What a person has to type: Slurm brings a run back by itself, nobody does it for a local one,
+    and how a job has ended is asked of a single one only."""
+    if unasked:
+        return f"relight status {run.run_id}, which asks Slurm how it ended"
     if run.plan.cluster != "local" or presence is not Presence.WAITING:
         return None
     return f"relight run --resume {run.run_id}"

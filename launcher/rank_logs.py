@@ -14,6 +14,7 @@ from relight.resilience.supervise.journal import journals
 
 _PIECE_BYTES: Final = 1024**2
 _LONG_BYTES: Final = 64 * 1024
+_LAST: Final = 5  # lines that tell of an end
 _ENDED: Final = re.compile(rb"\r?\n|\r(?=[^\n])")  # the lines of a progress bar end with \r alone
 
 
@@ -58,6 +59,11 @@ def script_output(folder: RunFolder) -> Path | None:
     return outputs[-1] if outputs else None
 
 
+def last_lines(path: Path) -> list[str]:
+    """The end of an output: it tells why."""
+    return [line for line in LogTail(path).new_lines(to_the_end=True) if line.strip()][-_LAST:]
+
+
 def _named(wanted: str, attempts: Sequence[str]) -> str:
     if wanted in attempts:
         return wanted
@@ -94,9 +100,14 @@ class LogTail:
                     if len(rest) > _LONG_BYTES:  # not to be read again and again until it ends
                         lines, rest = [*lines, rest], b""
                     self._offset += len(text) - len(rest)
-                    yield from (line.decode(errors="replace") for line in lines)
+                    yield from map(_shown, lines)
         except FileNotFoundError:  # the run folder is gone
             return
         if rest and to_the_end:
             self._offset += len(rest)
-            yield rest.rstrip(b"\r").decode(errors="replace")
+            yield _shown(rest.rstrip(b"\r"))
+
+
+def _shown(line: bytes) -> str:
+    """Without zeros: a crash leaves holes in a file, and a terminal or ``grep`` takes them ill."""
+    return line.replace(b"\0", b"").decode(errors="replace")

@@ -53,6 +53,12 @@ def prove(undisturbed: StoredRun, disturbed: StoredRun, at_step: int) -> Proof:
     """
     with _beside(_Keeping(undisturbed)):
         _run(undisturbed)
+    last_step = _last_of(undisturbed).manifest.step
+    if at_step > last_step:
+        raise ProofImpossible(
+            f"{undisturbed.run_id} came to its end with step {last_step}, so that it cannot be "
+            f"restarted at step {at_step}: give the job more steps, or a smaller --at"
+        )
     restarting = _Restarting(disturbed, max(at_step, first_step(undisturbed)))
     with _beside(restarting):
         _run(disturbed)
@@ -160,11 +166,18 @@ def _resumed(run: StoredRun) -> tuple[int, ...]:
     return tuple(resumed)
 
 
+def _last_of(run: StoredRun) -> Place:
+    if (last := newest_in(run.plan.config.checkpoint.directory)) is None:
+        raise ProofImpossible(
+            f"{run.run_id} has saved nothing, so that there is nothing to compare: its program "
+            "has to use relight.join"
+        )
+    return last
+
+
 def _last(runs: tuple[StoredRun, StoredRun]) -> tuple[Place, Place]:
     """Their last checkpoints."""
-    first, second = (newest_in(run.plan.config.checkpoint.directory) for run in runs)
-    if first is None or second is None:
-        raise ProofImpossible("the job saves nothing: its program has to use relight.join")
+    first, second = map(_last_of, runs)
     steps = (first.manifest.step, second.manifest.step)
     if steps[0] != steps[1]:
         raise ProofImpossible(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from relight.errors import RelightError, UsageError
+from relight.resilience.config import ConfigDamaged
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import journals
 
@@ -111,14 +113,18 @@ def refuse_sweep(run: StoredRun) -> None:
         raise UsageError(f"{run.run_id} is a sweep: name one of its runs, such as {run.run_id}_0")
 
 
-def all_runs() -> list[StoredRun]:
-    """Every run that can be read, oldest first."""
+def all_runs(complain: Callable[[str], object] = lambda _: None) -> list[StoredRun]:
+    """Every run that can be read, oldest first; ``complain`` hears of those that cannot."""
     runs = []
     for folder in _folders():
         try:
             runs.append(_open(folder))
-        except RelightError:
-            continue  # a folder that is being made or removed is not a run
+        except ConfigDamaged as error:
+            complain(str(error))
+        except RelightError as error:
+            if isinstance(error.__cause__, PermissionError):
+                complain(str(error))
+            continue  # a folder that is being made or removed, or is another's, is no run of ours
     return sorted(runs, key=lambda run: run.plan.created)
 
 
@@ -162,7 +168,12 @@ def _folders() -> list[Path]:
 
 
 def _had_job(folder: Path, job_id: str) -> bool:
-    return re.fullmatch(r"\d+(_\d+)?", job_id) is not None and job_id in job_ids(RunFolder(folder))
+    if re.fullmatch(r"\d+(_\d+)?", job_id) is None:
+        return False
+    try:
+        return job_id in job_ids(RunFolder(folder))
+    except OSError:  # one that cannot be read must not hide the others
+        return False
 
 
 def _open(root: Path) -> StoredRun:

@@ -71,9 +71,12 @@ def waits_for_jobs(options: Iterable[str]) -> bool:
 
 def _warning(other: StoredRun, queue: Queue, new: str) -> str | None:
     """A local run that waits for ``relight run --resume`` is alive only once somebody does that."""
-    if read_verdict(other.folder) is not None:
+    try:
+        if read_verdict(other.folder) is not None:
+            return None
+        facts = read_facts(other, queue, alone=False)
+    except OSError:  # what becomes of another run must not stop this one
         return None
-    facts = read_facts(other, queue, alone=False)
     waits = facts.presence is Presence.WAITING and other.plan.cluster == "slurm"
     if not waits and facts.presence is not Presence.RUNNING:
         return None

@@ -21,6 +21,7 @@ class RunState(StrEnum):
     """Where a run is in its life."""
 
     PENDING = "PENDING"
+    HELD = "HELD"
     RUNNING = "RUNNING"
     RESTARTING = "RESTARTING"
     COMPLETED = "COMPLETED"
@@ -86,6 +87,7 @@ class RunFacts:
     presence: Presence
     has_started: bool
     now: float
+    held: bool = False
     waits_for: str | None = None
     tasks: Mapping[str, int] | None = None
 
@@ -154,6 +156,8 @@ def _state(facts: RunFacts) -> RunState:
     match facts.presence:
         case Presence.RUNNING:
             return RunState.RUNNING
+        case Presence.WAITING if facts.held:
+            return RunState.HELD
         case Presence.WAITING:
             return RunState.RESTARTING if facts.has_started else RunState.PENDING
         case _:

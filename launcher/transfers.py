@@ -38,7 +38,7 @@ def transfer_of(progress: Live, since: float = 0.0) -> Transfer | None:
 def sentence(transfer: Transfer) -> str:
     """How far it is, how fast, what is left, and who is the slowest (pure)."""
     name = f"{_heading(transfer)}: {_of(transfer)}"
-    return ", ".join([name, f"{amount(transfer.bytes_per_s)}/s", *_rest(transfer)])
+    return ", ".join([name, _speed(transfer), *_rest(transfer)])
 
 
 def over_bar(text: RenderableType, transfer: Transfer) -> RenderableType:
@@ -52,7 +52,7 @@ def over_bar(text: RenderableType, transfer: Transfer) -> RenderableType:
         _heading(transfer),
         ProgressBar(max(transfer.total_bytes, 1), transfer.done_bytes, width=40),
         _of(transfer),
-        f"{amount(transfer.bytes_per_s)}/s",
+        _speed(transfer),
         ", ".join(_rest(transfer)),
     )
     return Group(text, row)
@@ -112,6 +112,13 @@ def _of(transfer: Transfer) -> str:
             done, total = transfer.done_bytes / width, transfer.total_bytes / width
             return f"{done:.1f} of {total:.1f} {unit}"
     return f"{transfer.done_bytes / 1e3:.0f} of {transfer.total_bytes / 1e3:.0f} kB"
+
+
+def _speed(transfer: Transfer) -> str:
+    """None is known before something is there: a small copy comes as a whole."""
+    if transfer.done_bytes == 0:
+        return f"{_duration(transfer.seconds)} so far"
+    return f"{amount(transfer.bytes_per_s)}/s"
 
 
 def _rest(transfer: Transfer) -> list[str]:

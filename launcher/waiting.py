@@ -12,6 +12,8 @@ from typing import Final
 from .clusters.slurm.parse import JobState, QueuedJob
 
 HELD_BY_USER: Final = "JobHeldUser"
+_REQUEUED_HELD: Final = "job requeued in held state"
+HELD: Final = frozenset({HELD_BY_USER, _REQUEUED_HELD, "JobHeldAdmin"})  # by somebody's word
 _HELD: Final = "it is held; `relight release` lets it go"
 _NEVER: Final = ": it does not start like this; cancel it and ask for less"
 BEGIN_TIME: Final = "BeginTime"
@@ -24,7 +26,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     BEGIN_TIME: "it may not start before the time that `--begin` gave it",
     "JobArrayTaskLimit": "as many tasks of its array run as may at once",
     HELD_BY_USER: _HELD,
-    "job requeued in held state": _HELD,
+    _REQUEUED_HELD: _HELD,
     "JobHeldAdmin": "the site's staff holds it: ask them",
     "JobHoldMaxRequeue": "Slurm could not launch it several times and holds it; "
     "`relight release` tries again",

@@ -14,13 +14,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Record, journals, read_journals, records_of
 from relight.resilience.supervise.standing import Verdict, write_whole
 
-from .rank_logs import LogTail, script_output
+from .rank_logs import last_lines, script_output
 from .story import brief
 from .transfers import TransferLines, json_lines, over_bar, plain_lines, transfer_of
 from .waiting import waits_within
@@ -28,8 +28,6 @@ from .waiting import waits_within
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.status import Status
-
-_LAST: Final = 5  # lines of a batch script
 
 
 def nothing_done_since(folder: RunFolder) -> int | None:
@@ -88,7 +86,7 @@ def _said_by_setup(folder: RunFolder, verdict: Verdict) -> list[str]:
     output = script_output(folder)
     if verdict.cause != "setup" or output is None:
         return []
-    return [line for line in LogTail(output).new_lines(to_the_end=True) if line.strip()][-_LAST:]
+    return last_lines(output)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,10 @@ Lines = Mapping[Path, int]
 MAX_DEPTH: Final = 20
 _GROUPS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 MAX_VALUES: Final = 10_000
+_CURES: Final = {
+    "mapping values are not allowed here": "; a value with ': ' in it stands in quotes",
+    "found character '\\t' that cannot start any token": "; indent with spaces",
+}
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT: Final = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _NUMBER: Final = re.compile(rf"(?=.{{1,100}}$){_FLOAT}")
@@ -75,7 +79,8 @@ def read_yaml(text: str) -> tuple[object, Lines]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = min(mark.line + 1, len(text.splitlines())) if mark else 1  # it may be past the end
-        raise YamlFault(line, f"not YAML: {error.problem}") from error
+        cure = _CURES.get(error.problem or "", "")
+        raise YamlFault(line, f"not YAML: {error.problem}{cure}") from error
     except yaml.YAMLError as error:
         raise YamlFault(1, f"not YAML: {error}") from error
     except RecursionError as error:

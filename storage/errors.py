@@ -76,7 +76,7 @@ class SaveFailed(RelightError):
         else:
             advice = _ADVICE.get(cause.errno or 0, "mend the file system")
             what = f"{text}. Earlier checkpoints are untouched; {advice}"
-        super().__init__(f"Saving {path} failed: {what}, the next save tries again.")
+        super().__init__(f"Saving {path} failed: {what} before the next save.")
         self.path = path
         self.errno = cause.errno
         self.transient = cause.errno not in _LASTING

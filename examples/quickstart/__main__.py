@@ -69,11 +69,13 @@ def _tell(say: Say, options: argparse.Namespace) -> None:
         mini.tell(say, options.steps, keep=options.keep)
         return
     folder = Path(tempfile.mkdtemp(prefix="relight-quickstart-"))
+    stay = "they stay" if options.keep else "removed at the end without --keep"
+    say(f"its runs are in {folder / 'home' / 'runs'}; {stay}")
     try:
         local.tell(say, folder, options.steps)
     finally:
         if options.keep:
-            say(f"kept: RELIGHT_HOME={folder / 'home'} relight status")
+            say(f"kept: RELIGHT_HOME={folder / 'home'} .venv/bin/relight status")
         else:
             shutil.rmtree(folder)
 

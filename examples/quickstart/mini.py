@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from stage.run import Run, lm
-from stage.site import MINICLUSTER, REPOSITORY, TURN, Site, eventually
+from stage.site import MINICLUSTER, RELIGHT, REPOSITORY, TURN, Site, eventually
 
 from .telling import NotProven, Say, compare
 
@@ -57,7 +57,10 @@ def _site(say: Say, *, keep: bool) -> Iterator[Site]:
             raise NotProven("the mini cluster has jobs already: wait for them, or cancel them")
         yield site
     finally:
-        if ours and not keep:
+        if keep:
+            say(f"kept: scripts/minicluster run -- {RELIGHT} status")
+            say("scripts/minicluster down ends the cluster, and removes them")
+        elif ours:
             site.down()
             say("mini cluster down")
 

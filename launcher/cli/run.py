@@ -20,6 +20,7 @@ from relight.resilience.supervise.standing import read_verdict
 from ..clusters.local_front import Front, allocation_of, is_alive
 from ..clusters.slurm.held import HeldAllocation, held_allocation
 from ..home import from_home
+from ..no_verdict import no_verdict
 from ..programs_here import check_command, check_container
 from ..rank_logs import rank_logs
 from ..run_creation import new_run_folder
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("spec", type=click.Path(path_type=Path), required=False)
+@click.argument("spec", type=click.Path(readable=False, path_type=Path), required=False)
 @with_sets
 @click.option("--resume", metavar="RUN", help="Go on with a local run instead.")
 @click.option("--debug", is_flag=True, help="Run one rank in this terminal, and nothing else.")
@@ -56,10 +57,11 @@ def command(
         click.get_current_context().exit(_debug(spec, sets))
     held = held_allocation(os.environ)
     run = new_local_run(spec, sets, held) if spec is not None else _old_run(resume or "", held)
+    say = flushed(sys.stderr)  # words to nobody, or to a full disk, end no run
     for warning in directory_warnings(run.plan.config):
-        click.echo(f"relight: warning: {warning}", err=True)
+        say(f"relight: warning: {warning}\n")
     if not as_json:
-        click.echo(f"run {run.run_id} in {run.folder.root}{_where(held)}", err=True)
+        say(f"run {run.run_id} in {run.folder.root}{_where(held)}\n")
     watching = watcher(run.folder, as_json=as_json)
     front = Front(run.folder, run.plan.config, watching, held, resumed=resume is not None)
     code = front.run()
@@ -68,7 +70,7 @@ def command(
         flushed(sys.stdout)(json_line(end) + "\n")
     if not as_json:
         told = "" if end is None else f"{timed_sentence(end)}\n"
-        flushed(sys.stderr)(f"{told}{_last_word(run, front.told, code)}\n")
+        say(f"{told}{_last_word(run, front.told, code)}\n")
     click.get_current_context().exit(code)
 
 
@@ -219,7 +221,7 @@ def _last_word(run: StoredRun, told: signal.Signals | None, code: int) -> str:
         return f"stopped; {go_on}"
     verdict = read_verdict(run.folder)
     if verdict is None:
-        return f"the supervisor ended with {code} and left no verdict; {go_on}"
+        return f"{no_verdict(run.folder, code)}; {go_on}"
     if code == EXIT_DONE and (step := nothing_done_since(run.folder)) is not None:
         return (
             f"{verdict.state}, and no step was done: the checkpoint of step {step} in "

@@ -35,6 +35,6 @@ def with_sets(function: Callable[..., None]) -> Callable[..., None]:
 
 def with_spec(function: Callable[..., None]) -> Callable[..., None]:
     """The spec file, and ``--set``."""
-    return click.argument("path", metavar="SPEC", type=click.Path(path_type=Path))(
+    return click.argument("path", metavar="SPEC", type=click.Path(readable=False, path_type=Path))(
         with_sets(function)
     )

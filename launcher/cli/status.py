@@ -43,12 +43,18 @@ Look = Callable[[], list[Status]]
 def command(run: str | None, watch: bool, as_json: bool) -> None:
     """Say where RUN stands (a run id, its beginning, a job id or a path), or list all runs."""
     queue = Queue(shared=answer_file(os.environ))
+    told: set[str] = set()
     stored = None if run is None else find_run(run)
 
     def look() -> list[Status]:
         if stored is not None:
             return [status(read_facts(stored, queue))]
-        return [_one_of_many(run, queue) for run in all_runs()]
+        return [_one_of_many(run, queue) for run in all_runs(complain)]
+
+    def complain(fault: str) -> None:
+        if fault not in told:
+            click.echo(f"relight: warning: {fault}", err=True)
+        told.add(fault)
 
     def text(found: list[Status]) -> str:
         if as_json:
@@ -74,7 +80,7 @@ def _one_of_many(run: StoredRun, queue: Queue) -> Status:
     """The damage of one run must not hide the others."""
     try:
         return status(read_facts(run, queue, alone=False))
-    except RelightError as error:
+    except (RelightError, OSError) as error:
         return status(unreadable(run, error))
 
 

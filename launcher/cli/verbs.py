@@ -39,6 +39,7 @@ class VerbGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(name, self.verbs, n=1, cutoff=_ALIKE)
+            near += [verb for verb in self.verbs if sorted(verb) == sorted(name)]
             meant = self.elsewhere.get(name) or next(iter(near), None)
             ctx.fail(f"no verb {name!r}" + (f"; did you mean {meant!r}?" if meant else ""))
         return super().resolve_command(ctx, args)

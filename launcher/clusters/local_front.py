@@ -165,12 +165,12 @@ class Front:
             self._pass_on(self._told)
         hinted = False
         while (code := self._attempt.poll()) is None:
-            self.watcher.look()
             with contextlib.suppress(OSError):  # the run folder is away: they are looked for again
                 self._look_for_marks()
-            if self._told is signal.SIGINT and not hinted:
+            if self._told is signal.SIGINT and not hinted:  # before the end is seen and told
                 hinted = True
                 self.watcher.say("the run is cancelled: it saves and ends; Ctrl-C kills it at once")
+            self.watcher.look()
             if self._told is not None and time.monotonic() - self._told_at > GRACE_S + _LATE_S:
                 self._killed = self._killed or f"it had not ended after {GRACE_S + _LATE_S:.0f} s"
                 self._pass_on(signal.SIGKILL)
@@ -179,8 +179,11 @@ class Front:
         if code < 0:
             with contextlib.suppress(OSError):  # the run folder is away
                 catch_up(self.folder)
-            by = f"the supervisor was killed by {signal.Signals(-code).name}; see {log}"
-            self.watcher.say(by if self._killed is None else f"the run was killed: {self._killed}")
+            if self._killed is not None:
+                self.watcher.say(f"the run was killed: {self._killed}")
+            elif -code != self._told:  # of what we passed on it dies only before it has begun
+                by = signal.Signals(-code).name
+                self.watcher.say(f"the supervisor was killed by {by}; see {log}")
         return code
 
     def _look_for_marks(self) -> None:

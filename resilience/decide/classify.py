@@ -166,7 +166,7 @@ def fault_of_not_finite(event: LossNotFinite, *, again: bool) -> Fault:
 def fault_of_save(event: SaveFailed) -> Fault:
     """Why a checkpoint did not come, by what the file system said."""
     where = f" on {event.node}" if event.node is not None else ""
-    evidence = f"checkpoint {event.step} failed{where}: {event.reason}"
+    evidence = f"checkpoint {event.step} failed{where}: {event.reason.rstrip('.')}"
     return replace(fault_of_errno(event.errno, evidence), node=event.node)
 
 

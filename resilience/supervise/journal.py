@@ -138,15 +138,25 @@ def records_of(lines: bytes, attempt: str) -> list[Record]:
 
 
 def read_journals(folder: Path) -> list[Record]:
-    """The records of all attempts of a run, oldest first."""
-    if not folder.is_dir():
-        return []
+    """The records of all attempts of a run, oldest first; none where there is no folder.
+
+    Raises:
+        OSError: they cannot be read: a run that has done nothing would look like that.
+    """
     return [record for path in journals(folder) for record in read_journal(path)]
 
 
 def journals(folder: Path) -> list[Path]:
-    """The journals of a run, that of its first attempt first; an empty one has just begun."""
-    return sorted(folder.glob("*.jsonl"), key=_order)
+    """The journals of a run, that of its first attempt first; an empty one has just begun.
+
+    Raises:
+        OSError: the folder is there and cannot be read, which ``glob`` keeps to itself.
+    """
+    try:
+        found = [path for path in folder.iterdir() if path.suffix == ".jsonl"]
+    except FileNotFoundError:
+        return []
+    return sorted(found, key=_order)
 
 
 def _order(path: Path) -> tuple[float, float]:

@@ -40,7 +40,7 @@ def test_save_leave_a_node_hold_and_release(site: Site) -> None:
     run.wait(lambda: isinstance(run.status()["step"], int))
     assert "is held" in site.user(str(RELIGHT), "hold", run.run_id)
     held = run.status()
-    assert held["state"] == "RESTARTING"
+    assert held["state"] == "HELD"
     assert "`relight release` lets it go" in str(held["waits_for"])
     assert site.idle(), "its nodes are free"
     site.user(str(RELIGHT), "release", run.run_id)

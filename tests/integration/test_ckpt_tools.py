@@ -116,6 +116,7 @@ def test_show_tells_what_is_in_it(tmp_path: Path) -> None:
 def test_a_verb_with_a_slip_is_answered_with_the_one_that_was_meant() -> None:
     assert "did you mean 'verify'?" in ckpt("verfiy").text
     assert "did you mean 'status'?" in CliRunner().invoke(relight, ["stauts"]).output
+    assert "did you mean 'run'?" in CliRunner().invoke(relight, ["rnu"]).output
     assert "did you mean 'ckpt prune'?" in CliRunner().invoke(relight, ["prune"]).output
     assert "did you mean" not in CliRunner().invoke(relight, ["submarine"]).output
 

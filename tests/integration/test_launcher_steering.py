@@ -80,9 +80,9 @@ def test_restart_without_a_node_goes_elsewhere(run: Run) -> None:
 def test_hold_and_resume(run: Run) -> None:
     assert "relight run --resume t-" in run.relight("hold", "t-")
     assert run.end()[0] == 75
-    assert run.status()["state"] == "RESTARTING"
+    assert run.status()["state"] == "HELD"
     refused = refusal(run, "checkpoint", "t-")
-    assert "does not run now (RESTARTING: relight run --resume" in refused
+    assert "does not run now (HELD: relight run --resume" in refused
     again = Run(run.folder.parents[1], "--resume", run.folder.name)
     begun(run, 2)
     end(again)

@@ -12,10 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from relight.launcher.cli.main import relight
+from relight.launcher.clusters.local_front import Front
+from relight.launcher.no_verdict import no_verdict
 from relight.launcher.watch import watcher
 from relight.resilience.config import RunConfig
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.journal import Entry, JournalWriter
+from relight.resilience.supervise.standing import read_verdict
 
 # Without CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH modes hold for root, too (capabilities(7)).
 FRONT = """
@@ -73,6 +76,43 @@ def test_a_terminal_that_is_closed_stops_the_run_so_that_it_can_go_on(
     assert not RunFolder(run_config.run_dir).cancelled.exists()
     resumed = CliRunner().invoke(relight, ["run", "--resume", str(run_config.run_dir)])
     assert "ran on the nodes of job 7" in str(resumed.exception), "not on this machine, unasked"
+
+
+def test_an_interrupt_before_the_supervisor_has_begun_is_no_death_of_it(
+    run_config: RunConfig,
+) -> None:
+    process = front(run_config, "kill -INT $PPID\nexec sleep 60\n")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "was killed by" not in said
+    verdict = read_verdict(RunFolder(run_config.run_dir))
+    assert verdict is not None
+    assert verdict.state == "CANCELLED"
+
+
+def test_a_full_disk_under_the_output_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "job.yaml"
+    spec.write_text(f"command: [{sys.executable}]\n")
+    monkeypatch.setenv("RELIGHT_HOME", str(tmp_path))
+    monkeypatch.setattr(Front, "run", lambda _: 0)
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stderr", full)
+        assert relight.main(["run", str(spec)], standalone_mode=False) == 0
+        monkeypatch.undo()
+
+
+def test_no_verdict_is_told_with_the_last_words_and_a_disk_that_refuses(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.attempts.mkdir(parents=True)
+    assert no_verdict(folder, 1) == "the supervisor ended with 1 and left no verdict"
+    (folder.attempts / "7.out").write_text("one\ntwo\n" + "last\n" * 5)
+    said = no_verdict(folder, 1)
+    assert said.splitlines()[:-1] == ["      | last"] * 5
+    assert "cannot be written" not in said
+    folder.root.rename(tmp_path / "away")
+    assert no_verdict(folder, 1).endswith("run cannot be written: No such file or directory")
 
 
 def test_a_lost_terminal_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

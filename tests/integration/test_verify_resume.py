@@ -81,4 +81,5 @@ def test_what_was_forgotten_is_named_with_how_much_it_differs(tmp_path: Path) ->
 def test_a_job_that_is_too_short_proves_nothing(tmp_path: Path) -> None:
     code, text = verify_resume(tmp_path, steps=1)
     assert code == 2, "1 says that the results differ"
-    assert "was over before it could be restarted" in text
+    assert "came to its end with step 1, so that it cannot be restarted at step 20" in text
+    assert text.count("COMPLETED") == 1, "the second run would show nothing"

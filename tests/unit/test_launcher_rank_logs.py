@@ -19,7 +19,7 @@ def test_lines_of_a_progress_bar_and_of_text(tmp_path: Path) -> None:
         assert list(tail.new_lines()) == ["10%"]
         file.write(b"30%\r")
         assert list(tail.new_lines()) == ["20%"]
-        file.write(b"\nwindows\r\n\nhalf")
+        file.write(b"\n\0\0windows\r\n\nhalf")
         assert list(tail.new_lines()) == ["30%", "windows", ""]
         file.write(b" done\r")
         assert list(tail.new_lines()) == []

@@ -64,6 +64,8 @@ def verdict(state: str) -> Verdict:
     [
         (FACTS, RunState.RUNNING),
         (replace(FACTS, presence=Presence.WAITING), RunState.RESTARTING),
+        (replace(FACTS, presence=Presence.WAITING, held=True), RunState.HELD),
+        (replace(FACTS, held=True), RunState.RUNNING),
         (replace(FACTS, presence=Presence.WAITING, has_started=False), RunState.PENDING),
         (replace(FACTS, presence=Presence.ABSENT), RunState.UNKNOWN),
         (replace(FACTS, presence=Presence.UNKNOWN), RunState.UNKNOWN),

@@ -85,7 +85,7 @@ def test_ranks_that_fail_or_are_gone_are_not_waited_for() -> None:
 def test_a_restore_lasts_until_the_rank_begins() -> None:
     transfers = Transfers()
     transfers.on_word(0, moving("restore", 40, 0, 3.0), 100.0)
-    assert told(transfers, 100.0) == "restoring step 40: 0.0 of 2.0 GB, 0 B/s"
+    assert told(transfers, 100.0) == "restoring step 40: 0.0 of 2.0 GB, 3 s so far"
     transfers.on_word(0, {"type": "restored", "step": 40}, 101.0)
     assert told(transfers, 101.0) is None
 

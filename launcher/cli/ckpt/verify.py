@@ -40,5 +40,6 @@ def command(place: str, step: int | None, restore: bool, as_json: bool) -> None:
             where = f"step {finding.step}: {finding.file}: {finding.array}{block}"
             click.echo(f"{where}: {finding.reason}")
         read = counted(len(report.steps), "checkpoint")
-        click.echo(f"{read} read, {counted(len(report.findings), 'place')} damaged")
+        loaded = " and restored" if restore else ""
+        click.echo(f"{read} read{loaded}, {counted(len(report.findings), 'place')} damaged")
     click.get_current_context().exit(0 if report.sound else EXIT_FAILED)
