@@ -225,6 +225,14 @@ def _seconds(seconds: float, digits: int = 3) -> str:
     return f"{seconds:.0f}" if seconds >= 10 ** (digits - 1) else f"{seconds:.{digits}g}"
 
 
+def _allocation_arranged(data: Data) -> str:
+    text = way_on(data.get("mode"), data.get("job_id"))
+    released = data.get("released")
+    if not released:
+        return text
+    return f"{text}, which may use {_names(released)} again: too few others are left"
+
+
 def _await_storage(data: Data) -> str:
     limit_s = data.get("limit_s")
     limit = f", for {limit_s / 60:.0f} min at most" if isinstance(limit_s, int | float) else ""
@@ -284,7 +292,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Data], str | None]]] = {
     "TierRead": _tier_read,
     "TierFailed": _tier_failed,
     "RestoreImpossible": lambda d: f"cannot go on: {d.get('reason')}",
-    "AllocationArranged": lambda d: way_on(d.get("mode"), d.get("job_id")),
+    "AllocationArranged": _allocation_arranged,
     "AllocationRefused": lambda d: f"no new allocation: {d.get('reason')}",
     "StartRanks": lambda d: f"starting ranks: {d.get('reason')}",
     "StartAnyway": lambda d: f"starting all the same: {d.get('reason')}",

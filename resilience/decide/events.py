@@ -307,10 +307,14 @@ class RestoreImpossible:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationArranged:
-    """The run goes on in a new allocation once this one has ended."""
+    """The run goes on in a new allocation once this one has ended.
+
+    ``released``: nodes that were to be avoided and are not, as too few others would be left.
+    """
 
     mode: RestartWay
     job_id: str
+    released: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

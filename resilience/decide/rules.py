@@ -6,7 +6,7 @@ The table itself is data (``supervise/rules.yaml``, and the site's own); here is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -18,6 +18,8 @@ from .events import RankExited
 _OUR_WORDS: Final = re.compile(r"relight: rank \d+: ")
 # Before each line of a traceback, by torch.distributed and by torchrun's --tee.
 _WHOSE: Final = re.compile(r"(\[default\d+\]:)?(\[rank\d+\]: )?")
+_FRAME: Final = re.compile(r'\s*File "[^"]*", line \d+')
+_CODE: Final = " " * 4  # begins what a traceback quotes below a frame
 
 
 class Blame(StrEnum):
@@ -73,9 +75,21 @@ def without_rank(line: str) -> str:
     return _WHOSE.sub("", line, count=1)
 
 
+def _without_code(tail: Iterable[str]) -> Iterator[str]:
+    """What a program has said, not the lines of its source that a traceback shows: one that looks
+    for an error, or raises it, names it too."""
+    lines = [without_rank(line) for line in tail]
+    in_frame = any(_FRAME.match(line) for line in lines)  # the first one may be cut off
+    for line in lines:
+        is_frame = _FRAME.match(line) is not None
+        in_frame = is_frame or (in_frame and line.startswith(_CODE))
+        if is_frame or not in_frame:
+            yield line
+
+
 def first_match(rules: Iterable[Rule], exit_: RankExited) -> Match | None:
     """The first rule of the table that fits: its order is its precedence."""
-    said = [line for line in map(without_rank, exit_.tail) if not _OUR_WORDS.match(line)]
+    said = [line for line in _without_code(exit_.tail) if not _OUR_WORDS.match(line)]
     for rule in rules:
         if rule.budget is Budget.STOP and exit_.signal == "SIGKILL":
             continue  # after what it wrote it went on, until somebody ended it

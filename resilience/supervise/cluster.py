@@ -103,10 +103,14 @@ NodeCondition = Literal["up", "down", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """How the run goes on after this attempt."""
+    """How the run goes on after this attempt.
+
+    ``released``: nodes that were to be avoided and are not, as too few others would be left.
+    """
 
     mode: RestartWay
     job_id: str
+    released: tuple[str, ...] = ()
 
 
 class Cluster(Protocol):

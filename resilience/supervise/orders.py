@@ -306,7 +306,9 @@ class Orders:
                     return AllocationRefused(reason=str(error), transient=True)
                 _log.warning("asking again for a new allocation: %s", error)
             else:
-                return AllocationArranged(mode=restart.mode, job_id=restart.job_id)
+                return AllocationArranged(
+                    mode=restart.mode, job_id=restart.job_id, released=restart.released
+                )
             await asyncio.sleep(_SILENCE_PAUSE_S)
             if self._ending:
                 return AllocationRefused(reason="the run has ended", transient=True)

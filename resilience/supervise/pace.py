@@ -3,8 +3,10 @@
 The step that *all* ranks have reached must move. How long it may stand is learned: a multiple of
 the longest that it took in this generation, never below a floor (nvidia-resiliency-ext learns its
 timeouts alike, with a factor of 5). Start and first step have a limit of their own, and so has each
-section that a rank says it is in, such as a save or an evaluation. What follows the last step is
-like a section: when all ranks have come to it, they have as long as any section to end.
+section that a rank says it is in, such as a save or an evaluation. Those of the start and of a save
+hold for as long as no more bytes are read or written: a large state on a slow disk takes its time.
+What follows the last step is like a section: when all ranks have come to it, they have as long as
+any section to end.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ FACTOR: Final = 5.0
 FLOOR_S: Final = 60.0
 START_LIMIT_S: Final = 1800.0
 SECTION_LIMIT_S: Final = 1800.0
+SAVE: Final = "save"  # the section in which a rank of the API writes
 QUIET_S: Final = 12.0  # a program that lives beats every 5 s, whatever its main thread does
 
 
@@ -37,6 +40,13 @@ class _Rank:
     step: int
     heard: float
     sections: list[tuple[str, float]] = field(default_factory=list)  # until when, the outer first
+
+    def has_written(self, now: float) -> None:
+        """Its save goes on."""
+        self.sections = [
+            (name, max(until, now + SECTION_LIMIT_S) if name == SAVE else until)
+            for name, until in self.sections
+        ]
 
     def leave(self, section: str) -> None:
         """The inner one of those of this name: a program may call its own like those of relight."""
@@ -57,6 +67,7 @@ class Pace:
     _at_step: Counter[int] = field(default_factory=Counter)  # ranks by their step
     _finished: set[int] = field(default_factory=set)
     _ended: set[int] = field(default_factory=set)
+    _done_bytes: dict[int, int] = field(default_factory=dict)  # of a save or a restore
     _known: set[int] = field(default_factory=set)  # have come to their steps, or ended
     _common: int = -1
     _moved: float = 0.0
@@ -69,11 +80,15 @@ class Pace:
         self._at_step.clear()
         self._finished.clear()
         self._ended.clear()
+        self._done_bytes.clear()
         self._known.clear()
         self._common, self._moved, self._longest = -1, now, None
 
     def on_word(self, rank: int, word: Message, now: float) -> None:
         """What a rank says of its steps and sections (see ``messages``)."""
+        moving = word.get("moving")
+        if isinstance(moving, Mapping):
+            self._has_moved(rank, number(moving, "done_bytes"), now)
         match word["type"]:
             case "joined":
                 self._joins = True
@@ -89,6 +104,16 @@ class Pace:
             case "finished":
                 self._finished.add(rank)
                 self._moved = now
+
+    def _has_moved(self, rank: int, done_bytes: int, now: float) -> None:
+        """So much of a rank's save or restore is done."""
+        if done_bytes == self._done_bytes.get(rank, 0):
+            return
+        self._done_bytes[rank] = done_bytes
+        if rank in self._ranks:
+            self._ranks[rank].has_written(now)
+        elif rank not in self._known:
+            self._moved = now
 
     def ended(self, rank: int, now: float) -> None:
         """The program of a rank has ended: nobody waits for its steps, no section goes on."""

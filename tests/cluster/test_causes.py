@@ -158,7 +158,8 @@ def test_a_host_that_dies_during_a_save(site: Site, marker: Path, undisturbed: U
     site.node("kill", victim)
     try:
         assert_survived(run, digest)
-        assert [data["node"] for data in run.data_of("ExcludeNode")] == [victim], run.story()
+        excluded = [(data["node"], data["cause"]) for data in run.data_of("ExcludeNode")]
+        assert excluded == [(victim, "node down")], run.story()
         restored = [data["restored_step"] for data in run.data_of("RanksStarted")]
         assert restored == [None, 20], "step 30 was never whole"
     finally:

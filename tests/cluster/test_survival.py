@@ -30,6 +30,7 @@ def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undistur
     assert_survived(run, undisturbed(site, program))
     assert len(run.data_of("AttemptStarted")) == 1, "a restart in place keeps the allocation"
     assert len(run.data_of("RanksStarted")) == 2
+    assert "killed (rule killed): rank 1" in run.reasons("StartRanks")[1], run.story()
 
 
 def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None:
@@ -47,7 +48,9 @@ def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None
     run.wait(lambda: bool(run.committed()) and not first & watches())
     assert run.data_of("Finish") == [], "its steps end with it, before the job does"
     assert_survived(run, digest)
-    assert {data["attempt"] for data in run.data_of("AttemptStarted")} == {f"{run.job_id}.0"}
+    assert [data["attempt"] for data in run.data_of("AttemptStarted")] == 2 * [f"{run.job_id}.0"]
+    assert len(run.data_of("StartRanks")) == 2, run.story()
+    assert run.data_of("ExcludeNode") == run.data_of("RequestAllocation") == [], run.story()
 
 
 @pytest.mark.parametrize(

@@ -421,8 +421,11 @@ def test_the_oldest_exclusion_is_dropped_when_nodes_run_out(
     healthy: FakeSlurm, cluster: SlurmCluster
 ) -> None:
     healthy.answer("sinfo", "n1|idle\nn2|idle\nn3|down*\nn4|idle\n")
-    cluster.new_allocation(["n3", "n1", "n2"], "successor")  # two nodes are needed
+    arranged = cluster.new_allocation(["n3", "n1", "n2"], "successor")  # two nodes are needed
     assert "--exclude=n3,n2" in healthy.calls("sbatch")[0]
+    assert arranged.released == ("n1",)
+    healthy.answer("sinfo", "n1|idle\nn2|idle\nn3|idle\n")
+    assert cluster.new_allocation(["n3", "n1", "n2"], "successor").released == ("n3", "n1")
 
 
 def test_a_name_that_slurm_does_not_know_is_not_excluded(

@@ -215,6 +215,20 @@ def test_what_relight_itself_has_told_is_no_evidence(tee: str) -> None:
     assert first_match(RULES, ended(1, told)) is None
 
 
+@pytest.mark.parametrize("whose", ["", "[rank3]: "])
+def test_the_source_that_a_traceback_quotes_is_no_evidence(whose: str) -> None:
+    traceback = (
+        '    if "No space left on device" in str(error):',
+        '  File "train.py", line 7, in <module>',
+        '    raise RuntimeError("fallen off the bus" if lost() else "CUDA out of memory")',
+        "    ^^^^^",
+        "RuntimeError: CUDA out of memory",
+    )
+    match = first_match(RULES, ended(1, "\n".join(whose + line for line in traceback)))
+    assert match is not None
+    assert (match.rule.id, match.line) == ("gpu-oom", "RuntimeError: CUDA out of memory")
+
+
 def test_who_was_killed_had_gone_on_after_its_last_words() -> None:
     match = first_match(RULES, ended("SIGKILL", "cp: No space left on device"))
     assert match is not None

@@ -265,6 +265,11 @@ def test_history_of_a_run_that_has_not_begun() -> None:
             {"generation": 2, "world_size": 1, "nodes": ["n1"], "by_resume": True},
             "generation 2: 1 rank on n1, by resume",
         ),
+        (
+            "AllocationArranged",
+            {"mode": "successor", "job_id": "9", "released": ["n1", "n4"]},
+            "goes on as job 9 (successor), which may use n1, n4 again: too few others are left",
+        ),
         ("SomethingOfALaterVersion", {}, None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from statistics import mean
 
@@ -61,6 +62,14 @@ def test_where_no_save_is_reached_the_machine_gives_up() -> None:
 def test_an_interval_for_numbers_does_not_speak_of_what_was_measured() -> None:
     told = CliRunner().invoke(interval, ["--nodes", "8", "--save-s", "30"]).output
     assert "costs the steps 30 s: what they wait, and a 20th of the rest (as given)" in told
+
+
+def test_the_verb_compares_like_with_like() -> None:
+    """In its table runs wait in the queue for new nodes, which the formula leaves out."""
+    words = ["--nodes", "512", "--days", "3", "--json"]
+    told = json.loads(CliRunner().invoke(simulate_verb, words).output)
+    assert told["share_without_queue"] == pytest.approx(told["meta_share"], rel=0.05)
+    assert told["runs"][0]["useful_share"] < told["share_without_queue"]
 
 
 def test_a_few_nodes_are_saved_as_often_as_by_auto() -> None:

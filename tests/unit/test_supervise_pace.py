@@ -99,6 +99,34 @@ def test_a_section_has_its_own_limit_and_its_time_does_not_count() -> None:
     assert pace.hang(now + 105.0) is not None
 
 
+def test_a_save_and_a_restore_may_take_long_as_long_as_bytes_move() -> None:
+    def moving_bytes(what: str, done_bytes: int) -> dict[str, object]:
+        return {"what": what, "step": 9, "done_bytes": done_bytes, "total_bytes": 99}
+
+    pace, now = moving()
+    pace.on_word(0, {"type": "entered", "section": "save", "limit_s": None}, now)
+    pace.on_word(1, {"type": "entered", "section": "save", "limit_s": None}, now)
+    now += SECTION_LIMIT_S - 1
+    for rank, done_bytes in ((0, 7), (1, 0)):
+        pace.on_word(
+            rank, {"type": "beat", "step": 9, "moving": moving_bytes("save", done_bytes)}, now
+        )
+    hang = pace.hang(now + 2)
+    assert hang is not None
+    assert hang.ranks == (1,), "the other one has written something"
+
+    pace.begin(now, 2)
+    pace.on_word(1, {"type": "restored", "step": 9}, now)
+    for done_bytes in (5, 6):
+        now += START_LIMIT_S - 1
+        pace.on_word(0, {"type": "moving", "moving": moving_bytes("restore", done_bytes)}, now)
+        assert pace.hang(now + START_LIMIT_S - 1) is None
+    pace.on_word(0, {"type": "moving", "moving": moving_bytes("restore", 6)}, now + 9.0)
+    hang = pace.hang(now + START_LIMIT_S + 1)
+    assert hang is not None
+    assert hang.ranks == (0,)
+
+
 @pytest.mark.parametrize("inner", ["plots", "eval"])
 def test_a_section_goes_on_after_one_within_it(inner: str) -> None:
     pace, now = moving(RestartConfig(hang_s=5.0))

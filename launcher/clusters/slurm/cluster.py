@@ -151,7 +151,7 @@ class SlurmCluster:
 
     def new_allocation(self, exclude: Sequence[str], mode: str) -> Restart:
         if self._restart is not None:  # more nodes had to be left since
-            self._rearrangement().avoid(self._restart, exclude)
+            self._restart = self._rearrangement().avoid(self._restart, exclude)
             return self._restart
         self._restart = self._taken_over()
         if self._restart is None:

@@ -37,8 +37,10 @@ def read_mark(path: Path) -> Mark | None:
         raw = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    restart = raw["restart"]
-    return Mark(raw["owner"], None if restart is None else Restart(**restart))
+    if (known := raw["restart"]) is None:
+        return Mark(raw["owner"], None)
+    restart = Restart(known["mode"], known["job_id"], tuple(known.get("released", ())))
+    return Mark(raw["owner"], restart)
 
 
 @dataclass(slots=True)

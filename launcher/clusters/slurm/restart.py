@@ -31,10 +31,14 @@ _AHEAD: Final = frozenset({JobState.PENDING, JobState.CONFIGURING, JobState.RUNN
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The nodes that the run wants to leave, and those of them that the job can do without."""
+    """The nodes that the run wants to leave, and those of them that the job can do without, or not.
+
+    Those that Slurm does not know are neither.
+    """
 
     asked: Sequence[str]
     avoided: Sequence[str]
+    released: tuple[str, ...]
 
     def value(self, job: JobFacts) -> list[str]:
         """What a job excludes from now on: nodes that are not ours to forget stay excluded."""
@@ -58,7 +62,7 @@ class Rearrangement:
     keep_id: bool = False  # others know the job by its id, and no script could be sent again
 
     def arrange(self, exclude: Sequence[str], mode: str) -> Restart:
-        """See ``Cluster.new_allocation``; ``exclude`` is ordered, oldest first."""
+        """See ``Cluster.new_allocation``; ``exclude`` is ordered, weak evidence first, then old."""
         job = self.client.job(self.job_id)
         if not job.state.live:
             raise RestartRefused(
@@ -71,7 +75,7 @@ class Rearrangement:
                 f"--nodelist asks for {', '.join(named)}, which must be avoided: the job would "
                 "wait for ever; take them out of sbatch.nodelist"
             )
-        choice = _Choice(exclude, self._feasible(exclude, job))
+        choice = self._choice(exclude, job)
         if job.restarts > self.restart_count:
             return self._after_requeue(choice)
         if mode == "requeue" or self.keep_id:
@@ -84,15 +88,18 @@ class Rearrangement:
             _log.warning("no successor (%s): requeueing this job instead", refusal)
             return self._requeue(choice)
 
-    def avoid(self, restart: Restart, exclude: Sequence[str]) -> None:
+    def avoid(self, restart: Restart, exclude: Sequence[str]) -> Restart:
         """Excludes more nodes from what is arranged already, which stands whether it can or not."""
         try:
             job = self.client.job(self.job_id)
-            avoided = [n for n in self._feasible(exclude, job) if n not in _required(job)]
+            choice = self._choice(exclude, job)
         except RelightError as error:
             _log.error("job %s may start on %s: %s", restart.job_id, ", ".join(exclude), error)
-        else:
-            self._exclude_from_restart(restart.job_id, _Choice(exclude, avoided))
+            return restart
+        avoided = [node for node in choice.avoided if node not in _required(job)]
+        self._exclude_from_restart(restart.job_id, replace(choice, avoided=avoided))
+        same = restart.released == choice.released
+        return restart if same else replace(restart, released=choice.released)
 
     def _successor(self, choice: _Choice, job: JobFacts) -> Restart:
         if job.requeue and not self._is_ours_to_restart():
@@ -107,7 +114,7 @@ class Rearrangement:
             if job.requeue:
                 self.client.update(self.job_id, "Requeue", "1")
             raise
-        return Restart("successor", successor)
+        return Restart("successor", successor, choice.released)
 
     def _is_ours_to_restart(self) -> bool:
         """Switches Slurm's own requeue off; whether that was in time."""
@@ -157,7 +164,7 @@ class Rearrangement:
         self._exclude_from_restart(self.job_id, choice, settled_by)
         if self.size is not None:
             self._resize(self.size, settled_by)
-        return Restart("requeue", self.job_id)
+        return Restart("requeue", self.job_id, choice.released)
 
     def _resize(self, size: Size, settled_by: float) -> None:
         try:
@@ -208,20 +215,21 @@ class Rearrangement:
         known = self.client.node_states(elsewhere)
         return [node for node in elsewhere if node not in known]
 
-    def _feasible(self, exclude: Sequence[str], job: JobFacts) -> list[str]:
-        """The nodes to avoid, without the oldest if too few would be left to start on."""
+    def _choice(self, exclude: Sequence[str], job: JobFacts) -> _Choice:
+        """The nodes to avoid, without the first if too few would be left to start on."""
         before = chain.from_iterable(one.excluded for one in job.components)
         theirs = [node for node in before if node not in exclude]
         avoided = list(dict.fromkeys(exclude))
         if not avoided:
-            return []
+            return _Choice(exclude, (), ())
         states = {name: self.client.nodes_of_partition(name) for name in self._needed(job)}
         for node in self._unknown(avoided, {n: s for of in states.values() for n, s in of.items()}):
             avoided.remove(node)  # one such name, and Slurm refuses all
             _log.warning("%s is not avoided: Slurm knows no node of this name", node)
+        known = tuple(avoided)
         for partition, needed in self._needed(job).items():
             self._leave_enough(avoided, theirs, states[partition], needed)
-        return avoided
+        return _Choice(exclude, avoided, tuple(node for node in known if node not in avoided))
 
     def _needed(self, job: JobFacts) -> Mapping[str, int]:
         """How many nodes the next attempt needs, by partition."""
@@ -235,7 +243,7 @@ class Rearrangement:
     def _leave_enough(
         self, avoided: list[str], theirs: Sequence[str], states: Mapping[str, str], needed: int
     ) -> None:
-        """Takes the oldest out of ``avoided`` while a partition would have too few others."""
+        """Takes the first out of ``avoided`` while a partition would have too few others."""
         in_service = {node for node, state in states.items() if can_be_allocated(state)}
         may_serve = {node for node, state in states.items() if not state.startswith("drain")}
         # The second time for nodes that are down: the job may have to wait until they are back, and
