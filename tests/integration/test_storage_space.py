@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,50 @@ def test_a_full_disk_is_a_clean_refusal(small_disk: Path, megabytes: float) -> N
     assert verify(small_disk).sound
     save(small_disk, 2, 2)
     assert load_shard(small_disk, checked(small_disk), 0).keys() == {"w"}
+
+
+def test_a_disk_that_is_full_at_any_point_costs_no_checkpoint(small_disk: Path) -> None:
+    """It fails before the first byte, at the receipt, at the manifest, or not at all."""
+    claim_epoch(small_disk, ONE)
+    save(small_disk, 1, 0.25)
+    ballast, newest = small_disk / "more", 1
+    outcomes: set[bool] = set()
+    failures: set[int | None] = set()
+    for step, room_kib in enumerate([*range(0, 40, 4), *range(252, 316, 4)], 2):
+        found = os.statvfs(small_disk)
+        with ballast.open("wb") as file:
+            size_bytes = found.f_bavail * found.f_frsize - room_kib * 1024
+            with suppress(OSError):  # what ext4 wants for itself may be missing then
+                os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
+        try:
+            save(small_disk, step, 0.25)
+        except (SaveFailed, OSError) as error:
+            failures.add(error.errno)
+        manifest = checked(small_disk)
+        assert manifest.step in (newest, step)
+        assert np.array_equal(load_shard(small_disk, manifest, 0)["w"], state(0.25)["w"])  # type: ignore[arg-type]
+        outcomes.add(manifest.step == step)
+        newest = manifest.step
+        ballast.unlink()
+    assert (outcomes, failures) == ({False, True}, {errno.ENOSPC})
+    assert verify(small_disk).sound
+
+
+def test_a_file_system_that_cannot_be_written_to_is_named_and_can_be_read(small_disk: Path) -> None:
+    claim_epoch(small_disk, ONE)
+    save(small_disk, 1, 1)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(
+        SaveFailed, match=r"Read-only file system\. Earlier checkpoints are"
+    ) as caught:
+        save(small_disk, 2, 1)
+    assert not caught.value.transient
+    with pytest.raises(OSError, match="Read-only"):
+        claim_epoch(small_disk, Incarnation("2.0", 0))
+    assert load_shard(small_disk, checked(small_disk), 0).keys() == {"w"}
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    save(small_disk, 2, 1)
+    assert checked(small_disk).step == 2
 
 
 def test_a_used_up_quota_is_a_clean_refusal(under_quota: Path) -> None:
