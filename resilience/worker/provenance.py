@@ -25,6 +25,8 @@ from relight.storage.sealed import Json
 _FIRST_WAIT_S: Final = 5.0
 _GIT_LIMIT_S: Final = 30.0
 _MOST_DIFF_BYTES: Final = 16 * 1024**2
+_MOST_SPEC_BYTES: Final = 64 * 1024
+_SECRET: Final = ("secrets", "notify", "setup")  # setup lines may export anything
 _SLURM: Final = (
     "CLUSTER_NAME", "JOB_ID", "ARRAY_JOB_ID", "ARRAY_TASK_ID", "RESTART_COUNT", "JOB_PARTITION",
     "JOB_NODELIST", "JOB_NUM_NODES", "NTASKS", "TASKS_PER_NODE", "CPUS_PER_TASK", "GPUS_ON_NODE",
@@ -79,6 +81,7 @@ def provenance(directory: Path, environ: Mapping[str, str], here: Path) -> dict[
     found: dict[str, Json] = {
         "run": environ.get("RELIGHT_RUN_ID"),
         "spec_sha256": _sha256_of(Path(run) / "spec.yaml") if run else None,
+        "spec": _spec(Path(run) / "spec.yaml") if run else None,
         "code": _submitted_code(Path(run), here) if run else None,
         "python": platform.python_version(),
         "packages": packages(),
@@ -101,6 +104,33 @@ def packages() -> list[Json]:
 
     found = {(one.metadata["Name"], one.version) for one in metadata.distributions()}
     return [f"{name}=={version}" for name, version in sorted(found, key=str) if name]
+
+
+def _spec(path: Path) -> Json:
+    """What was asked for, which outlives the run folder so."""
+    import yaml
+
+    try:
+        text = path.read_text()
+        if len(text) > _MOST_SPEC_BYTES:
+            return None
+        return cast(
+            Json, json.loads(json.dumps(_without_secrets(yaml.safe_load(text)), default=str))
+        )
+    except (OSError, ValueError, TypeError, yaml.YAMLError):
+        return None
+
+
+def _without_secrets(spec: object) -> object:
+    """Values of variables are left out, and whatever else may hold a token."""
+    if isinstance(spec, list):
+        return [_without_secrets(one) for one in spec]
+    if not isinstance(spec, dict):
+        return spec
+    kept = {name: one for name, one in spec.items() if name not in _SECRET}
+    variables = kept.pop("env", None)
+    names = {"env": sorted(map(str, variables))} if isinstance(variables, dict) else {}
+    return {name: _without_secrets(one) for name, one in kept.items()} | names
 
 
 def _submitted_code(run: Path, here: Path) -> Json:

@@ -25,6 +25,17 @@ for step in run.steps(1):
     pass
 """
 
+SPEC = """
+name: a
+command: python train.py
+resources: {nodes: 2, time: "1:00:00"}
+env: {OMP_NUM_THREADS: "2", KEY: hunter2}
+secrets: {TOKEN: {file: ~/hunter2}}
+setup: [export OTHER=hunter2]
+notify: {webhook: "https://example.org/hunter2", on: [failed]}
+components: [{nodes: 1, env: {KEY: hunter2}}]
+"""
+
 
 def run_in(folder: Path, program: Path, **environment: str) -> Manifest:
     directory = folder / "checkpoints"
@@ -89,7 +100,7 @@ def test_of_a_job_its_place_and_what_the_user_says(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     run = tmp_path / "run"
     (run / "code").mkdir(parents=True)
-    (run / "spec.yaml").write_text("name: a\n")
+    (run / "spec.yaml").write_text(SPEC)
     found = run_in(
         tmp_path,
         program,
@@ -104,7 +115,14 @@ def test_of_a_job_its_place_and_what_the_user_says(tmp_path: Path) -> None:
     assert f"numpy=={np.__version__}" in packages
     assert found == {
         "run": "a-123",
-        "spec_sha256": hashlib.sha256(b"name: a\n").hexdigest(),
+        "spec_sha256": hashlib.sha256(SPEC.encode()).hexdigest(),
+        "spec": {
+            "name": "a",
+            "command": "python train.py",
+            "resources": {"nodes": 2, "time": "1:00:00"},
+            "env": ["KEY", "OMP_NUM_THREADS"],
+            "components": [{"env": ["KEY"], "nodes": 1}],
+        },
         "python": ".".join(map(str, sys.version_info[:3])),
         "slurm": {"job_id": "77", "job_nodelist": "n[1-2]"},
         "container": "/images/a.sif",
