@@ -6,26 +6,50 @@ A step of one process, which does nothing but end when it is sent SIGTERM.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import time
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from . import processes
 from .cluster import Allocation, Cluster, StepRequest
 
-_HEARD: Final = 75
+_log: Final = logging.getLogger(__name__)
+_SAYS_SO: Final = 75
+_HEARD: Final = (_SAYS_SO, 143)  # 128 + SIGTERM: it came before the shell had its trap
 # Slurm 22.05 (proctrack/linuxproc) signals children before their parent: the sleep that ended by
-# SIGTERM (128 + 15) is the word, too, for the shell may be gone before its own signal comes.
+# SIGTERM is the word, too, for the shell may be gone before its own signal comes.
 _LISTEN: Final = (
-    f"trap 'exit {_HEARD}' TERM; sleep infinity & wait $!; [ $? = 143 ] && exit {_HEARD}"
+    f"trap 'exit {_SAYS_SO}' TERM; echo; sleep infinity & wait $!; [ $? = 143 ] && exit {_SAYS_SO}"
 )
-_PAUSE_S: Final = 30.0  # before listening again, where the step did not start, or the job goes on
+_PAUSE_S: Final = 1.0  # before listening again, doubled where the step does not stay
+_LONGEST_PAUSE_S: Final = 30.0
 
 
 async def listen(
-    cluster: Cluster, allocation: Allocation, log: Path, on_term: Callable[[], None]
+    cluster: Cluster, allocation: Allocation, log: Path, ask: Callable[[str], None]
 ) -> None:
-    """Calls ``on_term`` each time; ends when it is cancelled."""
+    """Calls ``ask`` with the occasion when it has heard something, and when it may have missed it:
+    before a step listened. Ends when it is cancelled."""
+    pause_s = _PAUSE_S
+    while True:
+        begun = time.monotonic()
+        try:
+            await _listen_once(cluster, allocation, log, ask)
+        except OSError as error:
+            _log.warning("no step listens for a preemption for now: %s", error)
+        stayed = time.monotonic() - begun > _LONGEST_PAUSE_S
+        pause_s = _PAUSE_S if stayed else min(2 * pause_s, _LONGEST_PAUSE_S)
+        await asyncio.sleep(pause_s)
+
+
+async def _listen_once(
+    cluster: Cluster, allocation: Allocation, log: Path, ask: Callable[[str], None]
+) -> None:
     request = StepRequest(
         name="ear",
         nodes=(allocation.batch_node,),
@@ -34,12 +58,42 @@ async def listen(
         argv=("/bin/sh", "-c", _LISTEN),
         env={},
     )
-    log.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        process = await processes.start_tied(cluster.step_command(request), log)
-        try:
-            if await process.wait() == _HEARD:
-                on_term()
-        finally:
-            await processes.end(process)
-        await asyncio.sleep(_PAUSE_S)
+    command = await asyncio.to_thread(cluster.step_command, request)
+    loop, spoke = asyncio.get_running_loop(), asyncio.Event()
+    reading, writing = os.pipe()
+
+    def hear() -> None:
+        loop.remove_reader(reading)
+        spoke.set()
+
+    loop.add_reader(reading, hear)
+    try:
+        process = await processes.start_tied(command, log, stdout=writing)
+        await _attend(process, spoke, ask)
+    finally:
+        loop.remove_reader(reading)
+        os.close(reading)
+        os.close(writing)
+
+
+async def _attend(
+    process: asyncio.subprocess.Process, spoke: asyncio.Event, ask: Callable[[str], None]
+) -> None:
+    """To the end of the step; its first word says that it listens."""
+    ended, listens = asyncio.create_task(process.wait()), asyncio.create_task(spoke.wait())
+    first = partial(
+        asyncio.wait, {ended, listens}, timeout=_LONGEST_PAUSE_S, return_when=FIRST_COMPLETED
+    )
+    try:
+        while not (await first())[0]:
+            ask("asked while no step listens")
+        if spoke.is_set():
+            ask("asked once a step listens")
+        if await ended in _HEARD:
+            ask("SIGTERM to steps")
+    finally:
+        ended.cancel()
+        listens.cancel()
+        if process.returncode is None:
+            process.terminate()  # it would listen for ever
+        await processes.end(process)

@@ -15,14 +15,21 @@ from .cluster import Command
 POLITE_S: Final = 3.0
 
 
-async def start_tied(command: Command, output: Path | None) -> asyncio.subprocess.Process:
+async def start_tied(
+    command: Command, output: Path | None, *, stdout: int | None = None
+) -> asyncio.subprocess.Process:
     """As :func:`start`, for what is to end with this process, however that ends."""
     # Not by preexec_fn: this process has threads.
-    return await start(Command(tied.to_me(command.argv), command.env), output)
+    return await start(Command(tied.to_me(command.argv), command.env), output, stdout=stdout)
 
 
-async def start(command: Command, output: Path | None) -> asyncio.subprocess.Process:
-    """Start a step's command in a session of its own; its output goes to a file."""
+async def start(
+    command: Command, output: Path | None, *, stdout: int | None = None
+) -> asyncio.subprocess.Process:
+    """Start a step's command in a session of its own; its output goes to a file.
+
+    With ``stdout``, a descriptor, only what it complains of does.
+    """
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -31,7 +38,7 @@ async def start(command: Command, output: Path | None) -> asyncio.subprocess.Pro
             *command.argv,
             env=dict(command.env),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=fd,
+            stdout=fd if stdout is None else stdout,
             stderr=fd,
             start_new_session=True,
         )
@@ -47,15 +54,19 @@ async def start_beside(command: Command) -> asyncio.subprocess.Process:
 
 
 async def end(process: asyncio.subprocess.Process, patience_s: float = POLITE_S) -> None:
-    """Wait a little for a process to end by itself, then end it."""
+    """Wait a little for a process to end by itself, then end it.
+
+    Also in a task that is being cancelled: there ``asyncio.timeout`` of Python 3.11.2 raises no
+    TimeoutError, but CancelledError, and the process would stay.
+    """
+    ended = asyncio.create_task(process.wait())
     for order in (None, signal.SIGTERM, signal.SIGKILL):
         if order is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(order)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await process.wait()
+        if (await asyncio.wait({ended}, timeout=patience_s))[0]:
             return
+    ended.cancel()
 
 
 async def run(command: Command, output: Path | None, limit_s: float) -> int | None:

@@ -10,10 +10,11 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from ..config import RunConfig
+from ..decide.causes import StopCause
 from ..decide.events import Event, RankExited, RanksLingered
 from ..environ import initial_environment
 from ..messages import PASSED_ON, Message
@@ -58,6 +59,9 @@ class Program(Protocol):
 
     generation: int
 
+    @property
+    def alive(self) -> Collection[int]: ...
+
     def signal(self, name: str) -> None: ...
 
 
@@ -83,6 +87,7 @@ class Script:
         self._program = program
         self._report = report
         self._heard: dict[str, float] = {}
+        self._ended: int | None = None  # which of its generations has
         self._saves: dict[str, asyncio.Task[OwnSave]] = {}  # since a signal came
 
     def heard_by_agent(self, name: str) -> None:
@@ -93,6 +98,9 @@ class Script:
 
         One whose markers say that it has saved is ended: what it does until the job ends is lost.
         """
+        if notice.cause is StopCause.PREEMPTED and not self._begun:
+            self._report(stop_of(notice, name))  # it would be told before it can listen
+            return
         save = await (self._saves.pop(name, None) or self._begin_save())
         if self._save_signal is not None and self._save_signal != name:
             self._program.signal(self._save_signal)
@@ -108,6 +116,10 @@ class Script:
                 )
                 self._report(lingers)
                 return
+
+    @property
+    def _begun(self) -> bool:
+        return bool(self._program.alive) or self._ended == self._program.generation
 
     async def _begin_save(self) -> OwnSave:
         save = OwnSave(self._config)
@@ -126,6 +138,7 @@ class Script:
 
     async def ended(self, event: RankExited) -> None:
         """Whether it has done its work, or ended since the job has to, is for Slurm to say."""
+        self._ended = event.generation
         if not event.stopped:
             await self._reasons.ask_after_end()
         self._report(event)

@@ -183,11 +183,10 @@ class Supervisor:
             loop.add_signal_handler(number_, heard)
         self._spawn(self._tick())
         self._spawn(self._watch.run())
+        self._emit(await asyncio.to_thread(self._attempt_started))
         if self._is_script and self._config.checkpoint.signal is not None:
             log = self._folder.attempt(self._allocation.attempt) / "ear.log"
-            heard = partial(self._ask_why, "SIGTERM to steps")
-            self._spawn(ear.listen(self._cluster, self._allocation, log, heard))
-        self._emit(await asyncio.to_thread(self._attempt_started))
+            self._spawn(ear.listen(self._cluster, self._allocation, log, self._ask_why))
         # The keeper blocks them until somebody listens: a reason to stop is heard from here on.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
         try:

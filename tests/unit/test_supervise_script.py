@@ -19,7 +19,7 @@ from relight.resilience.decide.events import Event, RankExited, RanksLingered, S
 from relight.resilience.supervise import own_saves
 from relight.resilience.supervise import script as scripts
 from relight.resilience.supervise.cluster import Cluster, StopNotice
-from relight.resilience.supervise.reasons_to_stop import ReasonsToStop
+from relight.resilience.supervise.reasons_to_stop import ReasonsToStop, stop_of
 from relight.resilience.supervise.script import Program, Script
 
 PATIENCE_S = 20.0
@@ -37,8 +37,9 @@ class Scene:
         self.reasons = ReasonsToStop(
             config, cast(Cluster, cluster), self.said.append, bool, float, self._warn
         )
-        program = SimpleNamespace(generation=1, signal=lambda name: None)
-        self.script = Script(config, self.reasons, cast(Program, program), self.said.append)
+        self.told: list[str] = []
+        self.program = SimpleNamespace(generation=1, signal=self.told.append, alive={0})
+        self.script = Script(config, self.reasons, cast(Program, self.program), self.said.append)
 
     def _notice(self, name: str, *, to_supervisor: bool) -> StopNotice:
         self.answers.wait(2 * PATIENCE_S)
@@ -118,3 +119,19 @@ def test_a_time_limit_that_was_extended_ends_nothing_and_is_warned_of_again(
     exited = RankExited(generation=1, rank=0, node="n1", code=0)
     asyncio.run(made.script.ended(exited))
     assert made.said == [exited], "it has done its work"
+
+
+def test_a_script_that_has_not_begun_is_not_told_of_a_preemption_but_not_begun(
+    config: RunConfig,
+) -> None:
+    notice = StopNotice(cause=StopCause.PREEMPTED, kill_at=None, evidence="early", warning=True)
+
+    async def scene() -> Scene:
+        made = Scene(config)
+        made.program.alive = set()
+        await made.script.warned(notice, "asked once a step listens")
+        return made
+
+    made = asyncio.run(scene())
+    assert made.told == []
+    assert made.said == [stop_of(notice, "asked once a step listens")]
