@@ -15,6 +15,7 @@ from relight.counted import counted
 from relight.errors import UsageError
 from relight.resilience.config import RunConfig
 from relight.resilience.exit_codes import EXIT_DONE, EXIT_RESTART
+from relight.resilience.supervise.journal import journals
 from relight.resilience.supervise.standing import read_verdict
 
 from ..clusters.local_front import Front, allocation_of, is_alive
@@ -206,6 +207,7 @@ def _old_run(name: str, held: HeldAllocation | None) -> StoredRun:
             "`salloc` one, and resume it there"
         )
     check_place(run.plan.config, held)
+    journals(run.folder.journals)  # a run that cannot be read keeps what is known of its end
     run.folder.cancelled.unlink(missing_ok=True)
     run.folder.verdict.unlink(missing_ok=True)
     return run

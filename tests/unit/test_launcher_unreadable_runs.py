@@ -27,6 +27,10 @@ def test_what_cannot_be_read_is_not_passed_over(
     assert told.exit_code == 0
     assert "repair: [Errno 20] Not a directory" in told.stdout
     assert f"{tmp_path}/runs/torn/plan.json is damaged" in told.stderr
-    for verb in ("history", "replay"):
-        fault = CliRunner().invoke(relight, [verb, f"{tmp_path}/runs/closed"]).exception
+    end = {"state": "FAILED", "exit_code": 1, "cause": "c", "reason": "r", "tail": [], "time": 1.0}
+    verdict = tmp_path / "runs" / "closed" / "verdict.json"
+    verdict.write_text(json.dumps(end))
+    for words in (["history"], ["replay"], ["run", "--resume"]):
+        fault = CliRunner().invoke(relight, [*words, f"{tmp_path}/runs/closed"]).exception
         assert isinstance(fault, NotADirectoryError), "it is no run without a past"
+    assert json.loads(verdict.read_text()) == end, "which is all that is known of it"
