@@ -6,6 +6,7 @@ of memory killer. The next life of the supervisor goes on from the journal.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -15,6 +16,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final
+
+from .job_output import tell
 
 LIVES: Final = 4  # in a row that bring the run nowhere
 LONG_LIFE_S: Final = 1800.0  # a life of this length was not in vain
@@ -47,7 +50,7 @@ def keep(
         long = time.monotonic() - begun > LONG_LIFE_S
         in_vain = 0 if long or progress() != before else in_vain + 1
         how = f"ended with status {os.waitstatus_to_exitcode(status)}"
-        sys.stderr.write(f"relight: the supervisor {how} (life {life}; {in_vain} in vain)\n")
+        tell(f"the supervisor {how} (life {life}; {in_vain} in vain)")
         if in_vain == LIVES:
             break
         _pause(_FIRST_PAUSE_S * 2 ** max(0, in_vain - 1), unheard)
@@ -86,10 +89,12 @@ def _live(supervise: Callable[[int], int], life: int, parent: int) -> int:
     try:
         return supervise(life)
     except BaseException:  # whatever it is, the parent must hear of it and the user must see it
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the job's output may be on a full disk
+            traceback.print_exc()
         return EXIT_CRASHED
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         sys.stderr.flush()
 
 

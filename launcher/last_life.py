@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 from relight.resilience.config import RunConfig
@@ -13,6 +12,8 @@ from relight.resilience.supervise.cluster import Cluster, ClusterUnavailable, Re
 from relight.resilience.supervise.journal import read_journals
 from relight.resilience.supervise.last_word import leave_verdict
 from relight.resilience.supervise.standing import read_verdict
+
+from .job_output import tell
 
 _ENDED: Final = "its supervisors were ended again and again"
 
@@ -47,12 +48,12 @@ def leave(config: RunConfig, cluster: Cluster) -> int:
         restart = cluster.new_allocation(tuple(excluded), config.restart.mode)
     except (RestartRefused, ClusterUnavailable) as error:
         return _stop(folder, Outcome.STOPPED, f"{_ENDED}; there are no new nodes: {error}")
-    sys.stderr.write(f"relight: the run goes on as job {restart.job_id} ({restart.mode})\n")
+    tell(f"the run goes on as job {restart.job_id} ({restart.mode})")
     return EXIT_RESTART
 
 
 def _stop(folder: RunFolder, outcome: Outcome, reason: str) -> int:
-    sys.stderr.write(f"relight: {outcome.value}: {reason}\n")
+    tell(f"{outcome.value}: {reason}")
     order = Finish(outcome=outcome, exit_code=EXIT_STOP, cause="supervisor", reason=reason)
     leave_verdict(folder, order)
     return order.exit_code

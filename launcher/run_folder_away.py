@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from relight.errors import RelightError
+
+from .job_output import tell
 
 Found = TypeVar("Found")
 LIMIT_S: Final = 900.0
@@ -45,6 +46,6 @@ def once_there(
                     "job again, or `relight run --resume`: it goes on from its newest checkpoint"
                 ) from error
             if not told:
-                sys.stderr.write(f"relight: the run folder is waited for: {error}\n")
+                tell(f"the run folder is waited for: {error}")
                 told = True
         sleep(_PAUSE_S)

@@ -19,6 +19,7 @@ from relight.resilience.supervise.cluster import Cluster
 from relight.resilience.supervise.supervisor import supervise
 
 from .array_task import folder_of
+from .job_output import tell
 from .keeper import EXIT_CRASHED, keep
 from .last_life import leave, newest_commit
 from .run_folder_away import once_there
@@ -97,7 +98,7 @@ def supervise_once(plan: StoredPlan, cluster: Cluster, life: int) -> int:
 
 def complain(error: RelightError) -> int:
     """Says what went wrong in the job's output; the exit code."""
-    sys.stderr.write(f"relight: {error}\n")
+    tell(str(error))
     return error.exit_code
 
 

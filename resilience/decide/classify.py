@@ -16,7 +16,7 @@ from .rules import Blame, Budget, Rule, first_match, without_rank
 
 # No restart cures these, and no other node.
 _AGAIN = "then go on from the newest checkpoint"
-_FULL: Final[Mapping[int | None, tuple[FaultCause, str]]] = {
+FULL: Final[Mapping[int | None, tuple[FaultCause, str]]] = {
     errno.ENOSPC: (FaultCause.DISK_FULL, f"make room, {_AGAIN}"),
     errno.EDQUOT: (FaultCause.QUOTA, f"remove files or ask for a larger quota, {_AGAIN}"),
 }
@@ -173,8 +173,8 @@ def fault_of_save(event: SaveFailed) -> Fault:
 def fault_of_errno(number: int | None, evidence: str) -> Fault:
     """What an error of the file system says: errno(3), and those that Lustre and NFS give."""
     fault = Fault(cause=FaultCause.SAVE_FAILED, rank=None, node=None, evidence=evidence)
-    if number in _FULL:
-        cause, advice = _FULL[number]
+    if number in FULL:
+        cause, advice = FULL[number]
         return replace(fault, cause=cause, budget=Budget.STOP, advice=advice)
     if number in _OUTAGE:
         return replace(fault, cause=FaultCause.FILESYSTEM, budget=Budget.FREE, blame=Blame.SUSPECT)

@@ -18,6 +18,7 @@ from .journal import read_journals
 
 def open_log(config: RunConfig, allocation: Allocation) -> None:
     """What the supervisor says of itself goes there."""
+    logging.raiseExceptions = False  # on a full disk: what it says is no authority
     logging.basicConfig(
         handlers=[_log_handler(config, allocation)],
         level=logging.INFO,
@@ -67,5 +68,8 @@ def _log_handler(config: RunConfig, allocation: Allocation) -> logging.Handler:
     if config.program == "ranks":
         return logging.StreamHandler(sys.stderr)
     log = RunFolder(config.run_dir).supervisor_log(allocation.attempt)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    return logging.FileHandler(log)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return logging.FileHandler(log)
+    except OSError:
+        return logging.NullHandler()

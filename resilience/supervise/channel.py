@@ -17,6 +17,7 @@ from typing import Final
 
 from ..messages import MAX_LINE_BYTES, Message, decode, encode, number, text
 from ..numbered import BEAT, Numbered
+from .room import until_there_is_room
 
 HELLO_LIMIT_S: Final = 10.0
 BEAT_S: Final = 5.0
@@ -167,10 +168,7 @@ class Channel:
 
     async def open(self, token_file: Path) -> int:
         """Start to listen; write the token for agents to read; return the port."""
-        token_file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(self._token)
+        await until_there_is_room(lambda: self._write_token(token_file))
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: _Connection(self), sock=_listening_socket(), backlog=_BACKLOG
@@ -178,6 +176,12 @@ class Channel:
         self._beats = asyncio.create_task(self._beat())
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    def _write_token(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(self._token)
 
     async def close(self) -> None:
         """End all connections."""

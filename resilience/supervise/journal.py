@@ -13,17 +13,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from relight.errors import RelightError
-
-_log: Final = logging.getLogger(__name__)
 
 Kind = Literal["event", "action"]
 
@@ -56,9 +53,8 @@ class Entry:
 class JournalWriter:
     """Appends entries, durable before :meth:`write` returns.
 
-    When the disk refuses, the entries are kept and tried again with the next ones: a full disk must
-    not end a run whose ranks compute. ``go_on`` continues the journal of a supervisor that is known
-    to have ended.
+    What the disk refuses is kept, and written with what comes next. ``go_on`` continues the journal
+    of a supervisor that is known to have ended.
 
     Raises:
         JournalTaken: the file exists: two supervisors of one attempt must not run.
@@ -77,28 +73,60 @@ class JournalWriter:
             raise JournalTaken(
                 f"{path} exists: a supervisor of this attempt is, or was, at work; this one stops"
             ) from error
+        self._path = path
         self._size_bytes = os.fstat(self._fd).st_size
         self._unwritten = b""
+        self._is_torn = False  # behind the last whole record there may be part of one
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    @property
+    def unwritten(self) -> bool:
+        """Whether entries wait for the disk."""
+        return self._unwritten != b""
+
+    def write(self, entries: Sequence[Entry]) -> OSError | None:
+        """None once all entries are durable, these and earlier ones; else why they are not."""
         self._unwritten += b"".join(_line(entry, self._place) for entry in entries)
+        if not self._unwritten:
+            return None
         try:
+            self._mend()
+            self._is_torn = True
             self._append(self._unwritten)
         except OSError as error:
-            _log.error("the journal cannot be written for now: %s", error)
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size_bytes)  # a torn line would spoil the next one
-            return
+            with contextlib.suppress(OSError):  # else before the next try
+                self._mend()
+            return error
         self._size_bytes += len(self._unwritten)
-        self._unwritten = b""
+        self._unwritten, self._is_torn = b"", False
+        return None
 
     def _append(self, content: bytes) -> None:
-        if os.write(self._fd, content) < len(content):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        while content:
+            taken = os.write(self._fd, content)
+            if not taken:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            content = content[taken:]
         os.fdatasync(self._fd)
 
+    def _mend(self) -> None:
+        """Back to the last whole record: a torn line would spoil the next one."""
+        if not self._is_torn:
+            return
+        try:
+            os.ftruncate(self._fd, self._size_bytes)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # as its server knows it now
+            self._fd, stale = fd, self._fd
+            with contextlib.suppress(OSError):
+                os.close(stale)
+            os.ftruncate(self._fd, self._size_bytes)
+        self._is_torn = False
+
     def close(self) -> None:
-        os.close(self._fd)
+        with contextlib.suppress(OSError):  # what was written is durable
+            os.close(self._fd)
 
 
 def _line(entry: Entry, place: int) -> bytes:

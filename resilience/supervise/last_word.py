@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -27,6 +26,15 @@ def keep_room(folder: RunFolder) -> None:
         _log.warning("no room is kept for the end of the run: %s", error)
 
 
+def give_room(folder: RunFolder) -> bool:
+    """Gives the room back, for who writes at once; False when there is none any more."""
+    try:
+        folder.reserve.unlink()
+    except OSError:
+        return False
+    return True
+
+
 def leave_verdict(folder: RunFolder, order: Finish, *, patience_s: float = _PATIENCE_S) -> None:
     """Writes the verdict of a run that will not go on; what is in the way may pass."""
     if order.outcome in (Outcome.RESTARTING, Outcome.INTERRUPTED):
@@ -38,8 +46,7 @@ def leave_verdict(folder: RunFolder, order: Finish, *, patience_s: float = _PATI
             folder.reserve.unlink(missing_ok=True)
             return
         except OSError as error:
-            with contextlib.suppress(OSError):
-                folder.reserve.unlink()
+            if give_room(folder):
                 continue
             if time.monotonic() > give_up_at or _is_removed(folder):
                 _log.error("how the run ended cannot be written: %s; it was %s", error, order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 from . import tied
 from .cluster import Command
 
+_log: Final = logging.getLogger(__name__)
 POLITE_S: Final = 3.0
 
 
@@ -30,9 +32,7 @@ async def start(
 
     With ``stdout``, a descriptor, only what it complains of does.
     """
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(output or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    fd = _opened(output)
     try:
         return await asyncio.create_subprocess_exec(
             *command.argv,
@@ -44,6 +44,17 @@ async def start(
         )
     finally:
         os.close(fd)
+
+
+def _opened(output: Path | None) -> int:
+    """A descriptor to write to; what cannot be kept for now is thrown away."""
+    try:
+        if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        _log.warning("what a step says is not kept: %s", error)
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 async def start_beside(command: Command) -> asyncio.subprocess.Process:

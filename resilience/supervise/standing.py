@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from relight.errors import RelightError
 
 from ..decide.actions import Finish
 from ..run_folder import RunFolder
 from .transfers import Transfer
+from .trouble import Trouble
 from .waits import Wait
-
-_log: Final = logging.getLogger(__name__)
 
 
 class VerdictDamaged(RelightError):
@@ -56,12 +53,21 @@ class Verdict:
     time: float
 
 
-def write_progress(folder: RunFolder, standing: Standing, now: float) -> None:
+class Progress:
     """For watchers only: replaced whole, not synced; a disk that refuses is no reason to stop."""
-    try:
-        write_whole(folder.progress, {"time": now, **asdict(standing)}, durable=False)
-    except OSError as error:
-        _log.warning("progress is not shown for now: %s", error)
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._path = folder.progress
+        self._trouble = Trouble(str(self._path))
+
+    def write(self, standing: Standing, now: float) -> None:
+        """Shows it, if that is possible now."""
+        try:
+            write_whole(self._path, {"time": now, **asdict(standing)}, durable=False)
+        except OSError as error:
+            self._trouble.met(error)
+        else:
+            self._trouble.over()
 
 
 def verdict_of(order: Finish, now: float) -> Verdict:

@@ -39,7 +39,7 @@ from .deadline import Deadline
 from .decisions import Decisions
 from .drill import Drill
 from .journal import JournalWriter, read_journals
-from .last_word import keep_room, leave_verdict
+from .last_word import give_room, keep_room, leave_verdict
 from .look import Look
 from .lookout import Lookout
 from .marks import Marks, read_marks
@@ -51,10 +51,11 @@ from .rate import Rate
 from .reasons_to_stop import ReasonsToStop
 from .refusals import Refusals
 from .requests import Requests
+from .room import once_there_is_room
 from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
-from .standing import Standing, read_verdict, write_progress
+from .standing import Progress, Standing, read_verdict
 from .tier_leftovers import remove_leftovers
 from .transfers import Transfers
 from .waits import Waited, Waits
@@ -100,12 +101,13 @@ class Supervisor:
         self._cluster = cluster
         self._life = life
         self._folder = RunFolder(config.run_dir)
-        policy = policy_of(config, run_rules(self._folder))
+        policy = policy_of(config, once_there_is_room(partial(run_rules, self._folder)))
         self._allocation: Allocation = cluster.allocation()
         records = read_journals(self._folder.journals)
         state = replay(((r.time, r.name, r.data) for r in records if r.kind == "event"), policy)
-        journal = JournalWriter(self._folder.journal(self._allocation.attempt), go_on=life > 1)
-        self._decisions = Decisions(state, policy, journal)
+        path = self._folder.journal(self._allocation.attempt)
+        journal = once_there_is_room(partial(JournalWriter, path, go_on=life > 1))
+        self._decisions = Decisions(state, policy, journal, partial(give_room, self._folder))
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[object]] = set()
         self._broken: BaseException | None = None
@@ -159,7 +161,8 @@ class Supervisor:
             self._reasons.look_before_start,
         )
         self._marks = Look(partial(read_marks, self._folder))
-        self._progress = Look(lambda: write_progress(self._folder, self._standing, time.time()))
+        progress = Progress(self._folder)
+        self._progress = Look(lambda: progress.write(self._standing, time.time()))
         self._requests = Requests(config, self._ranks, self._saves, self._emit, self._spawn)
         self._rate = Rate()
         self._watch = Watch(
@@ -198,13 +201,15 @@ class Supervisor:
             await self._clean_up()
 
     async def _next_events(self) -> list[Event]:
-        """All that has happened since the last time, at least one."""
+        """All that has happened since the last time: something, or the journal waits for room."""
         while self._events.empty():
             if self._broken is not None:
                 raise self._broken
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S):
                     return [await self._events.get(), *self._waiting()]
+            if self._decisions.unwritten:
+                break
         return self._waiting()
 
     def _waiting(self) -> list[Event]:

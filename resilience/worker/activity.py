@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from .rank_log import RankLog
+
 LOOK_S: Final = 5.0
 _BUSY: Final = 0.01  # of one CPU, between two looks
 _PAUSED_S: Final = 4 * LOOK_S  # between two looks: the job was suspended, or the host slept
@@ -24,9 +26,11 @@ class Activity:
     Without a process somebody else looks at its use of a CPU.
     """
 
-    def __init__(self, pid: int | None, log: Path) -> None:
+    def __init__(self, pid: int | None, log: Path, output: RankLog | None = None) -> None:
+        """``output`` is what this agent takes of it; where another does, only the log tells."""
         self._pid = pid
         self._log = _Log(log)
+        self._output = output
         self._size_bytes = -1
         self._cpu_s = 0.0
         self._looked = self._wrote = self._computed = time.monotonic()
@@ -44,7 +48,7 @@ class Activity:
         if (paused_s := now - self._looked) > _PAUSED_S:
             self._wrote, self._computed = self._wrote + paused_s, self._computed + paused_s
             self._looked = now
-        size_bytes = self._log.size_bytes()
+        size_bytes = self._log.size_bytes() if self._output is None else self._output.taken_bytes
         if size_bytes is None:
             self._wrote += now - self._looked
         elif size_bytes != self._size_bytes:

@@ -215,7 +215,8 @@ class Agent:
         self._activity = None
         below = isinstance(self._program, JoinedProgram)
         if order.get("watched") is True and (below or self._program.pid is not None):
-            self._activity = Activity(self._program.pid, Path(text(order, "log")))
+            log = Path(text(order, "log"))
+            self._activity = Activity(self._program.pid, log, self._program.output)
 
     def _begin(self, of_node: object, **what: Unpack[Start]) -> Program | JoinedProgram:
         """The program, which is this agent's child; or the wait for the one that will join."""

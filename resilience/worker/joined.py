@@ -19,7 +19,7 @@ from ..messages import Message
 from .memory import oom_kills
 from .node_command import End, NodeCommand
 from .other_process import OtherProcess
-from .program import full_disk, tail
+from .program import TAIL_LINES, full_disk, tail
 
 # Between the end of a rank's connection and that of its process.
 _PARTING_S: Final = 0.1
@@ -54,6 +54,7 @@ class JoinedProgram:
         self.env = env
         self.log = log
         self.joined: list[int] = []
+        self.output = command.output if command is not None else None
         self._command = command
         self._command_ended: End | None = None  # as the agent that has started it says
         self._process: OtherProcess | None = None
@@ -251,17 +252,23 @@ class JoinedProgram:
         if code == 0 and self._said is not None:
             code = self._said
         # A rank that is killed says nothing of it; what is in the log, others have written.
-        last = [] if code == -signal.SIGKILL or self.log is None else tail(self.log)
+        last = [] if code == -signal.SIGKILL else self._tail()
         if code != 0 and oom_kills() > self._oom_kills:
             last.append("relight: oom_kill: the kernel ended a process here for lack of memory")
-        if code > 0 and not self._ended_by_us and self.log is not None:
-            last += full_disk(self.log)
+        unseen = self.log if self.output is None else None  # another agent has taken it
+        if code > 0 and not self._ended_by_us and unseen is not None:
+            last += full_disk(unseen)
         return {
             **_code_and_signal(code),
             "stopped": self._ended_by_us,
             "tail": last,
             "max_rss_bytes": 0,
         }
+
+    def _tail(self) -> list[str]:
+        if self.output is not None:
+            return self.output.lines()[-TAIL_LINES:]
+        return [] if self.log is None else tail(self.log)
 
 
 def _code_and_signal(code: int) -> End:

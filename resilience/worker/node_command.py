@@ -14,7 +14,7 @@ from typing import Final
 from ..messages import Message, abstract, encode
 from .environment import OF_A_RANK
 from .other_process import start_ranks
-from .program import TAIL_LINES, Program, last_lines
+from .program import TAIL_LINES, Program
 
 _SAY_LIMIT_S: Final = 0.1
 # Each agent ends its own rank first: one that the end of the command took along would look killed.
@@ -52,7 +52,7 @@ class NodeCommand(Program):
                 return None
             how = self._end(seen.si_status << 8 if exited else seen.si_status, 0)
             left_ranks = start_ranks(left, self._process.pid)
-            self._how = {**how, **_first_failed(self._lines()), "left_ranks": left_ranks}
+            self._how = {**how, **_first_failed(self.lines()), "left_ranks": left_ranks}
         elif self._how is None:
             self._how = self._end(127 << 8, 0)
         return self._how
@@ -65,13 +65,10 @@ class NodeCommand(Program):
 
     def _tail(self) -> list[str]:
         """What ranks have written last: before torchrun tells of their ends."""
-        lines = self._lines()
+        lines = self.lines()
         own = next((at for at, line in enumerate(lines) if _OF_TORCHRUN.search(line)), len(lines))
         failed = [line for line in lines[own:] if _FIRST_FAILED.search(line)]
         return [*lines[:own][-TAIL_LINES:], *failed]
-
-    def _lines(self) -> list[str]:
-        return last_lines(self.log) if self.log is not None else []
 
     def look(self) -> None:
         """Tell the others of its end, and sweep when it is time; to be called again and again."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from .memory import oom_kills
+from .rank_log import RankLog
 from .secret_files import read_secrets
 from .shared_memory import remove_leftovers
 from .standby import Standby, is_python
@@ -93,13 +94,17 @@ class Program:
         self._heir: int | None = None
         self.env = env  # without the secrets
         self._oom_kills = oom_kills()
-        self._unwritten: list[str] = []  # what belongs into a log that is away
+        self.output = None if log is None else RankLog(log)
+        self._unwritten: list[str] = []  # what belongs into an output that is away
         self._process: subprocess.Popen[bytes] | None = None
         try:
             whole_env = {**env, **read_secrets(secret_files)}
-            self._process = _started(standby, argv, whole_env, cwd, log)
+            self._process = _started(standby, argv, whole_env, cwd, to_pipe=log is not None)
         except (OSError, ValueError) as error:
             self._complain(f"relight: cannot start {argv[0]}: {error}\n")
+        if self.output is not None and self._process is not None:
+            assert self._process.stdout is not None
+            self.output.follow(self._process.stdout)
 
     def spare(self, pid: int) -> None:
         """This child of ours is not the program's: it stays when remains are swept."""
@@ -167,6 +172,8 @@ class Program:
                     os.kill(child, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child, 0)
+        if self.output is not None:
+            self.output.finish()
         remove_leftovers(self._begun)
 
     def left(self) -> list[int]:
@@ -179,8 +186,6 @@ class Program:
         code = 1 if self._given_up else os.waitstatus_to_exitcode(status)
         if code != 0 and oom_kills() > self._oom_kills:
             self._note_lack_of_memory(max_rss_bytes)
-        if code > 0 and not self._ended_by_us and self.log is not None:
-            self._unwritten += full_disk(self.log)
         return {
             "code": code if code >= 0 else None,
             "signal": signal.Signals(-code).name if code < 0 else None,
@@ -190,17 +195,24 @@ class Program:
         }
 
     def _tail(self) -> list[str]:
-        return tail(self.log or _STDERR)
+        return (
+            tail(_STDERR) if self.log is None else [*self.lines()[-TAIL_LINES:], *_away(self.log)]
+        )
+
+    def lines(self) -> list[str]:
+        """The last that it wrote into its log, more than the tail."""
+        return self.output.lines() if self.output is not None else []
 
     def _complain(self, line: str) -> None:
         """In its log, where people and the table of causes look for it."""
+        if self.output is not None:
+            self.output.say(line)
+            return
         try:
-            if self.log is not None:
-                self.log.parent.mkdir(parents=True, exist_ok=True)
-            with (self.log or _STDERR).open("a") as output:
+            with _STDERR.open("a") as output:
                 output.write(line)
         except OSError as error:
-            self._unwritten += [line.strip(), _away(error)]
+            self._unwritten += [line.strip(), _words(error)]
 
     def _note_lack_of_memory(self, max_rss_bytes: int) -> None:
         """The kernel's reason."""
@@ -220,41 +232,39 @@ def _started(
     argv: Sequence[str],
     env: Mapping[str, str],
     cwd: str,
-    log: Path | None,
+    *,
+    to_pipe: bool,
 ) -> subprocess.Popen[bytes]:
-    if log is None:
+    if not to_pipe:
         return subprocess.Popen(
             argv, env=dict(env), cwd=cwd, process_group=0, preexec_fn=_die_with_agent
         )
-    log.parent.mkdir(parents=True, exist_ok=True)
-    return _warm(standby, argv, env, cwd, log) or _cold(argv, env, cwd, log)
+    return _warm(standby, argv, env, cwd) or _cold(argv, env, cwd)
 
 
 def _warm(
-    standby: Standby | None, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
+    standby: Standby | None, argv: Sequence[str], env: Mapping[str, str], cwd: str
 ) -> subprocess.Popen[bytes] | None:
     if standby is None:
         return None
-    process = standby.become(argv, env, cwd, log)
+    process = standby.become(argv, env, cwd)
     if process is None:
         standby.end()
     return process
 
 
-def _cold(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
-) -> subprocess.Popen[bytes]:
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            argv,
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-            preexec_fn=before_python if _is_written_in_python(argv) else _die_with_agent,
-        )
+def _cold(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        bufsize=0,
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+        preexec_fn=before_python if _is_written_in_python(argv) else _die_with_agent,
+    )
 
 
 def _is_written_in_python(argv: Sequence[str]) -> bool:
@@ -275,21 +285,16 @@ def _reap_orphans(ours: Collection[int | None]) -> None:
 
 
 def tail(log: Path) -> list[str]:
-    """The last lines that a program wrote; none when that was no file."""
-    return last_lines(log)[-TAIL_LINES:]
-
-
-def last_lines(log: Path) -> list[str]:
-    """More than the tail, for who looks for something in it."""
+    """The last lines of a file; none when it is no file."""
     try:
         if not log.is_file():
             return []
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
-            return file.read().decode(errors="replace").splitlines()
+            return file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
     except OSError as error:  # how the program ended is told all the same
-        return [_away(error)]
+        return [_words(error)]
 
 
 def full_disk(log: Path) -> list[str]:
@@ -302,6 +307,17 @@ def full_disk(log: Path) -> list[str]:
     return [f"relight: {os.strerror(errno.ENOSPC)} for {log}"] if is_full else []
 
 
-def _away(error: OSError) -> str:
+def _away(log: Path) -> list[str]:
+    """A line where a log cannot be looked at; one that is not there yet is no outage."""
+    try:
+        log.stat()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [_words(error)]
+    return []
+
+
+def _words(error: OSError) -> str:
     """The words that a rule of the table of causes knows."""
     return f"relight: the run folder is away: {error}"

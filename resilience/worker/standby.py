@@ -82,9 +82,12 @@ class Standby:
         self._write(list(modules))
 
     def become(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str
     ) -> subprocess.Popen[bytes] | None:
-        """The process, now running ``argv``; None when it cannot, or does not answer."""
+        """The process, now running ``argv``; None when it cannot, or does not answer.
+
+        What it writes comes out of its ``stdout``.
+        """
         command = PythonCommand.of(argv)
         if command is None or self._process.poll() is not None or not self.ready(0.0):
             return None
@@ -93,10 +96,11 @@ class Standby:
             self._command.flags,
         ):
             return None
-        part = {"arguments": command.arguments, "env": dict(env), "cwd": cwd, "log": str(log)}
+        part = {"arguments": command.arguments, "env": dict(env), "cwd": cwd}
         if not self._write(part) or not self._says(MOVED, ANSWER_LIMIT_S):
             return None
-        self._close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         return self._process
 
     def ready(self, limit_s: float) -> bool:

@@ -34,8 +34,7 @@ def main() -> None:
         return  # the agent is gone
     part = json.loads(order)
     os.write(agent, MOVED)
-    os.close(agent)
-    _move_in(part["env"], part["cwd"], Path(part["log"]))
+    _move_in(part["env"], part["cwd"], agent)
     _become(part["arguments"])
 
 
@@ -46,18 +45,17 @@ def _only_for_the_agent() -> int:
     return agent
 
 
-def _move_in(env: dict[str, str], cwd: str, log: Path) -> None:
+def _move_in(env: dict[str, str], cwd: str, output: int) -> None:
+    """What was for the agent's eyes is the program's output from here on."""
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
-    for descriptor, path, flags in (
-        (0, os.devnull, os.O_RDONLY),
-        (1, log, os.O_WRONLY | os.O_APPEND | os.O_CREAT),
-    ):
-        opened = os.open(path, flags, 0o600)
-        os.dup2(opened, descriptor)
-        os.close(opened)
-    os.dup2(1, 2)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(nothing)
+    os.close(output)
 
 
 def _become(arguments: Sequence[str]) -> None:

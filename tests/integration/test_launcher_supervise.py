@@ -27,7 +27,7 @@ def test_only_what_may_pass_is_tried_again(
     code: int,
     run_config: RunConfig,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def fail(*_: object, life: int) -> int:
         raise error
@@ -39,4 +39,4 @@ def test_only_what_may_pass_is_tried_again(
     monkeypatch.setattr(supervise, "supervise", fail)
     run_config.run_dir.mkdir()
     assert supervise.main([str(run_config.run_dir)]) == code
-    assert capsys.readouterr().err == f"relight: {error}\n"
+    assert capfd.readouterr().err == f"relight: {error}\n"

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from relight.resilience.decide.causes import FaultCause
-from relight.resilience.decide.classify import fault_of_exit
-from relight.resilience.decide.events import RankExited
-from relight.resilience.decide.rules import Budget
-from relight.resilience.run_folder import RunFolder
-from relight.resilience.supervise.rules_file import stored_rules
 
 AGENT = """
 import json, os, sys, time
@@ -50,18 +44,32 @@ def end_of(command: str, folder: Path, when: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("small_disk", ["tmpfs"], indirect=True)
-def test_a_program_that_could_not_say_why_it_ended_ended_by_the_full_disk(small_disk: Path) -> None:
-    """Its traceback would have been written to that very disk."""
-    fill = "head -c 20M /dev/zero; echo 'Traceback: what nobody can read'; exit 1"
+def test_a_full_disk_ends_no_program_and_its_last_words_are_heard(small_disk: Path) -> None:
+    """The log says what it lacks: here room came back before the last words."""
+    filler = small_disk / "filler"
+    fill = (
+        f"echo first; head -c 20M /dev/zero > {filler} 2> /dev/null; "
+        "head -c 1M /dev/zero || exit 4; "
+        f"echo no room && rm {filler} && sleep 1.5 && echo KeyError: 3 && exit 1"
+    )
     end = end_of(fill, small_disk, "never")
-    seen = RankExited(generation=1, rank=0, node="n1", code=end["code"], tail=tuple(end["tail"]))
-    fault = fault_of_exit(seen, stored_rules(RunFolder(small_disk)))
-    assert (fault.cause, fault.budget) == (FaultCause.DISK_FULL, Budget.STOP)
-    assert "make room" in fault.advice
+    assert (end["code"], end["tail"][-1]) == (1, "KeyError: 3")
+    log = small_disk / "logs" / "0.log"
+    first, *_, notice, last = log.read_text().splitlines()
+    assert (first, last) == ("first", "KeyError: 3")
+    assert re.fullmatch(
+        r"relight: [0-9]+ bytes of output are missing here, the run folder did not take them: "
+        "No space left on device",
+        notice,
+    )
+    lost_bytes = int(notice.split()[1])
+    assert lost_bytes + log.stat().st_size == (
+        len("first\n") + 1024**2 + len("no room\n") + len(f"\n{notice}\n") + len("KeyError: 3\n")
+    )
 
 
 @pytest.mark.parametrize(
-    ("when", "code", "told"), [("after", 0, 0), ("after", 3, 3), ("before", 0, 127)]
+    ("when", "code", "told"), [("after", 0, 0), ("after", 3, 3), ("before", 0, 0)]
 )
 def test_the_end_of_a_program_is_told_all_the_same(
     when: str, code: int, told: int, tmp_path: Path

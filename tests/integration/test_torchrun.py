@@ -226,6 +226,7 @@ class Command:
     """A command of a node that has ended, as its agent sees it."""
 
     pid = 0
+    output = None
 
     def __init__(self, how: dict[str, object]) -> None:
         self._how = how

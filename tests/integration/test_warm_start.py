@@ -55,8 +55,11 @@ def run_warm(
     assert command is not None
     standby = Standby(command, modules, {**os.environ, "LEAK": "old"}, lambda: None)
     assert standby.ready(PATIENCE_S)
-    process = standby.become(argv, env, str(cwd), log)
+    process = standby.become(argv, env, str(cwd))
     assert process is not None
+    assert process.stdout is not None
+    with process.stdout as output:
+        log.write_bytes(output.read())
     return process.wait(PATIENCE_S)
 
 
@@ -107,9 +110,9 @@ def test_a_standby_of_another_command_or_a_dead_one_is_not_used(
     command = PythonCommand.of([sys.executable, str(script)])
     assert command is not None
     standby = Standby(command, [], os.environ, lambda: None)
-    assert standby.become(["bash"], {}, "/", tmp_path / "log") is None
+    assert standby.become(["bash"], {}, "/") is None
     standby.end()
-    assert standby.become([sys.executable, str(script)], {}, "/", tmp_path / "log") is None
+    assert standby.become([sys.executable, str(script)], {}, "/") is None
 
 
 @pytest.mark.parametrize("when", ["importing", "ready"])
@@ -126,7 +129,7 @@ def test_a_stopped_one_is_not_waited_for(script: Path, tmp_path: Path, when: str
     begun = time.monotonic()
     for size_bytes in (0, 200_000):
         env = {"LARGE": "x" * size_bytes}
-        assert standby.become(argv, env, "/", tmp_path / "log") is None
+        assert standby.become(argv, env, "/") is None
     assert time.monotonic() - begun < 10 * ANSWER_LIMIT_S
     standby.end()
 
@@ -143,10 +146,13 @@ def test_on_a_node_without_a_rank_a_process_gets_ready_at_once(
     assert standby is not None
     assert warm.take() is None
     assert standby.ready(PATIENCE_S)
-    process = standby.become(argv, env, str(script.parent), tmp_path / "log")
+    process = standby.become(argv, env, str(script.parent))
     assert process is not None
+    assert process.stdout is not None
+    with process.stdout as output:
+        said = output.read()
     assert process.wait(PATIENCE_S) == 3
-    assert json.loads((tmp_path / "log").read_text().splitlines()[0])["numpy"] is True
+    assert json.loads(said.splitlines()[0])["numpy"] is True
 
 
 def test_only_installed_packages_are_worth_having() -> None:
