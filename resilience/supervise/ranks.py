@@ -94,6 +94,11 @@ class Ranks:
         return self._agents.absent
 
     @property
+    def have_finished(self) -> bool:
+        """Whether those that are alive have no steps before them."""
+        return not self._unfinished & self._alive.keys()
+
+    @property
     def with_agents(self) -> frozenset[str]:
         """The nodes with an agent that speaks."""
         return frozenset(line.node for line in self._agents.lines.values())

@@ -64,7 +64,7 @@ async def save_and_stop(
             return
         common = answer
     ranks.let_end()
-    detail = await _time_to_end(common, deadline, saves)
+    detail = await _time_to_end(common, deadline, ranks, saves)
     if ranks.alive and ranks.generation == generation:
         lingering = tuple(sorted(ranks.alive))
         emit(RanksLingered(generation=generation, ranks=lingering, detail=detail))
@@ -104,14 +104,31 @@ async def _order_stop(
     return agreement.step
 
 
-async def _time_to_end(common: int | None, deadline: Callable[[], Deadline], saves: Saves) -> str:
+async def _time_to_end(
+    common: int | None, deadline: Callable[[], Deadline], ranks: Ranks, saves: Saves
+) -> str:
     """Wait for as long as ranks may take; why that is over."""
     while (left_s := deadline().left_s(time.time())) > 0:
         turn_s = min(left_s, _TURN_S)
         if common is None:
             await asyncio.sleep(turn_s)
         elif await saves.committed(common, turn_s):
-            # Some programs hang at their exit, e.g. in the teardown of a process group.
-            await asyncio.sleep(min(_LINGER_S, deadline().left_s(time.time())))
-            return f"step {common} is saved, and {_LINGER_S:.0f} s have passed since"
+            waited_s = await _time_to_exit(left_s, deadline, ranks)
+            return f"step {common} is saved, and {waited_s:.0f} s have passed since"
     return "the time left is over"
+
+
+async def _time_to_exit(limit_s: float, deadline: Callable[[], Deadline], ranks: Ranks) -> float:
+    """Wait for ranks that have saved; for how long.
+
+    Some programs hang at their exit, e.g. in the teardown of a process group. One that has done all
+    its steps gets the time that there is: were it ended, another job would begin to do nothing.
+    """
+    begun_s, waited_s = time.monotonic(), 0.0
+    while ranks.alive and waited_s < (limit_s if ranks.have_finished else _LINGER_S):
+        left_s = deadline().left_s(time.time())
+        if left_s <= 0:
+            break
+        await asyncio.sleep(min(left_s, _TURN_S))
+        waited_s = time.monotonic() - begun_s
+    return waited_s
