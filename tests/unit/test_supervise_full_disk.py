@@ -127,7 +127,7 @@ def test_orders_wait_for_their_record_and_are_carried_out_once(
 def test_a_stop_does_not_pass_the_start_that_it_means(run: Supervised, disk: Disk) -> None:
     disk.error = errno.ENOSPC
     assert run.on(BEGIN) == []
-    assert run.on(preempted(30.0)) == []
+    assert run.on(preempted(600.0)) == []
     disk.error = None
     assert run.on() == ["StartRanks", "StopRanks"]
 
@@ -153,20 +153,20 @@ def test_the_room_that_was_kept_is_for_the_end(run: Supervised, disk: Disk) -> N
     disk.error, disk.needs_the_reserve = errno.ENOSPC, run.folder.reserve
     assert run.on(CRASH) == ["StopRanks"]
     assert run.folder.reserve.exists(), "not while the job goes on"
-    assert "SaveAndStop" not in run.on(preempted(30.0))
-    assert run.on(STOPPED) == [] or "RequestAllocation" in run.orders()
+    assert run.on(preempted(600.0)) == ["RequestAllocation"], "with its record"
     assert not run.folder.reserve.exists()
     assert run.agrees()
 
 
 def test_no_request_is_sent_without_its_record_and_the_end_comes_before_the_kill(
-    run: Supervised, disk: Disk
+    run: Supervised, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.on(*RUNNING)
     disk.error = errno.ENOSPC
-    assert run.on(preempted(5.5)) == ["SaveAndStop"]
+    assert run.on(preempted(600.0)) == ["SaveAndStop"]
     assert run.on(STOPPED) == []
-    time.sleep(0.6)  # the kill is near
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 596.0)  # the kill is near
     (end,) = asyncio.run(run.decisions.on(()))
     assert getattr(end, "outcome", None) is Outcome.INTERRUPTED
     assert "RequestAllocation" not in run.orders()
@@ -179,7 +179,6 @@ def test_ranks_that_run_are_not_ended_and_others_are_after_the_limit(
     disk.error = errno.EDQUOT
     clock, ahead_s = time.monotonic, [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock() + ahead_s[0])
-    run.on(preempted(0.0).__class__(cause=StopCause.SIGNALLED, kill_at=None, evidence="x"))
     run.on(CRASH, STOPPED)
     assert run.on() == []
     ahead_s[0] = POLICY.outage_s + 1.0
