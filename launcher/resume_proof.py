@@ -89,8 +89,10 @@ class _Beside(threading.Thread):
         self._tail = JournalTail(run.folder)
 
     def _next(self, name: str) -> Record | None:
-        """The next record of this name; None once the run is over."""
-        while not self.over.wait(_TICK_S):
+        """The next record of this name; None once the run is over without one."""
+        over = False
+        while not over:
+            over = self.over.wait(_TICK_S)  # what came just before that is seen, too
             for record in self._tail.new_records():
                 if record.name == name:
                     return record

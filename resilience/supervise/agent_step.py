@@ -4,6 +4,7 @@ channel to them."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from . import container, node_command, processes, script
 from .channel import AgentLine, Channel
 from .cluster import Allocation, Cluster, StepRequest
 
+_log: Final = logging.getLogger(__name__)
 # Longer than a broken way takes to be noticed (2 s) and made anew: that alone is no loss.
 SILENT_LIMIT_S: Final = 5.0
 BROKEN_LIMIT_S: Final = 2.0
@@ -156,7 +158,10 @@ class AgentStep:
                 await self._channel.all_ended(processes.POLITE_S)
                 await processes.end(self._process, patience_s=_NO_PATIENCE_S)
         await self._channel.close()
-        self._token_file.unlink(missing_ok=True)
+        try:
+            self._token_file.unlink(missing_ok=True)
+        except OSError as error:  # a disk that is away keeps no other step from its end
+            _log.warning("the token of a step that has ended stays: %s", error)
 
     def drop_silent(self) -> Iterator[tuple[AgentLine, str]]:
         """Forget the agents that have not been heard for too long, with what is said of each."""

@@ -280,12 +280,14 @@ class Agents:
             while not condition():
                 self._changed.clear()
                 changed = asyncio.create_task(self._changed.wait())
-                await asyncio.wait(
-                    {changed, *ended},
-                    timeout=deadline - loop.time(),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                changed.cancel()
+                try:
+                    await asyncio.wait(
+                        {changed, *ended},
+                        timeout=deadline - loop.time(),
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                finally:
+                    changed.cancel()
                 if loop.time() >= deadline or any(task.done() for task in ended):
                     return
         finally:

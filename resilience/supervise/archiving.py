@@ -64,7 +64,7 @@ class Archiving:
 
     def committed(self, step: int) -> None:
         """A checkpoint is there; every so many of them is copied."""
-        self._newest = step
+        self._newest = step if self._newest is None else max(self._newest, step)
         self._commits += 1
         if self._archive is not None and self._commits % self._archive.every == 0:
             self._copy(self._archive, step)

@@ -256,6 +256,8 @@ class Channel:
 
     def opened(self, connection: _Connection) -> None:
         self._open.add(connection)
+        if self._server is None or not self._server.is_serving():  # it was let in just before
+            connection.abort()
 
     def welcome(self, connection: _Connection, hello: Message) -> AgentLine:
         """Let an agent in by its first message.

@@ -95,7 +95,7 @@ class Commits:
         """Wait for the commit of a step; False when it took too long."""
         try:
             async with asyncio.timeout(limit_s):
-                while self._newest_step != step:
+                while self._newest_step < step:
                     self._committed.clear()
                     await self._committed.wait()
         except TimeoutError:
@@ -125,7 +125,8 @@ class Commits:
             self._failed(save.step, error)
             return
         if not self._disowned:
-            self._newest_step = save.step
+            # One that had to be tried again may come after a later one.
+            self._newest_step = max(self._newest_step, save.step)
             self._committed.set()
             self._on_end(save)
         slowest = max(save.receipts, key=lambda receipt: receipt.seconds)

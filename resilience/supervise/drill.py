@@ -51,9 +51,14 @@ class Drill:
         """Reads it. Cancelling ends the process."""
         begun = time.monotonic()
         command = (sys.executable, "-P", "-m", "relight.storage.drill", self._directory, str(step))
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+            )
+        except OSError as error:
+            self._under_way = None
+            _log.warning("checkpoint %d is not drilled: %s", step, error)
+            return
         try:
             output, _ = await process.communicate()
         finally:

@@ -240,7 +240,10 @@ async def _answers(
 
 
 async def _all_answer(cluster: Cluster, nodes: tuple[str, ...]) -> bool:
-    return await processes.run(cluster.step_command(_probe(nodes)), None, PROBE_LIMIT_S) == 0
+    try:
+        return await processes.run(cluster.step_command(_probe(nodes)), None, PROBE_LIMIT_S) == 0
+    except OSError:  # each is asked next, and says why
+        return False
 
 
 async def _silent(
@@ -275,7 +278,10 @@ def _probe(nodes: tuple[str, ...]) -> StepRequest:
 
 async def _ask(cluster: Cluster, node: str, heard: Callable[[str], object]) -> str | None:
     """None, or how it did not answer."""
-    code = await processes.run(cluster.step_command(_probe((node,))), None, PROBE_LIMIT_S)
+    try:
+        code = await processes.run(cluster.step_command(_probe((node,))), None, PROBE_LIMIT_S)
+    except OSError as error:  # the supervisor's own node fails then, too: nobody is accused
+        return f"it is silent, and no command can be sent to it: {error.strerror}"
     if code == 0:
         heard(node)
         return None

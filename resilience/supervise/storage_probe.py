@@ -44,17 +44,21 @@ class Question:
                     await self._process.wait()
             if self._process.returncode is None:
                 return f"process {self._process.pid}, which has asked it, cannot be killed"
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "relight.resilience.supervise.storage_probe",
-            *map(str, self._directories),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",
+                "-m",
+                "relight.resilience.supervise.storage_probe",
+                *map(str, self._directories),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.silent = False  # that it does not answer nobody knows
+            return f"no process can be started to ask it: {error.strerror}"
         try:
             async with asyncio.timeout(LIMIT_S):
                 _, words = await process.communicate()

@@ -56,6 +56,7 @@ from .rules_file import run_rules
 from .saves import Saves
 from .script import SIGNALS, Script
 from .standing import Progress, Standing, read_verdict
+from .threads import Threads
 from .tier_leftovers import remove_leftovers
 from .transfers import Transfers
 from .waits import Waited, Waits
@@ -180,10 +181,10 @@ class Supervisor:
     async def run(self) -> int:
         """Serve events until the machine says finish."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(Threads())
         loop.add_signal_handler(signal.SIGCONT, lambda: None)  # comes before a TERM
         for number_ in SIGNALS if self._is_script else _HEARD:
-            heard = partial(self._on_signal, number_.name)
-            loop.add_signal_handler(number_, heard)
+            loop.add_signal_handler(number_, self._on_signal, number_.name)
         self._spawn(self._tick())
         self._spawn(self._watch.run())
         self._emit(await asyncio.to_thread(self._attempt_started))
@@ -269,8 +270,9 @@ class Supervisor:
 
     def _on_task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._broken = task.exception()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = self._broken or error
+            _log.error("what was done beside the loop has failed", exc_info=error)
 
     # The attempt's begin and end
 

@@ -210,6 +210,27 @@ def test_a_beginning_that_was_given_up_does_not_fence_the_next(
     asyncio.run(story())
 
 
+def test_a_commit_that_is_overtaken_by_a_later_one_hides_it_not(
+    run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that hiccups has the older one tried again."""
+    back = threading.Event()
+    monkeypatch.setattr(module, "commit", lambda _, step, *rest: back.wait(20) if step == 7 else 0)
+
+    async def story() -> None:
+        saves = Saves(run_config, lambda event: None, lambda message: None)
+        await saves.begin(Incarnation("7.0", 1), world_size=1, committed_step=-1)
+        saves.saved(receipt(), {})
+        saves.saved(replace(receipt(), step=8), {})
+        assert await saves.committed(8, 20)
+        back.set()
+        await saves.settle()
+        assert await saves.committed(8, 0.1)
+        assert saves.archiving._newest == 8, "it is what goes to the archive in the end"
+
+    asyncio.run(story())
+
+
 def test_a_save_that_stays_incomplete_is_forgotten(
     run_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,16 @@ def test_every_second_one_is_drilled_and_one_at_a_time(directory: Path) -> None:
     assert not Drill(directory, 0, events.append).due(1)
 
 
+def test_a_drill_that_cannot_be_started_ends_no_run(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drills = Drill(directory, 1, lambda event: pytest.fail("nothing was read"))
+    assert drills.due(1)
+    monkeypatch.setattr(sys, "executable", str(directory / "gone"))
+    asyncio.run(drills.run(1))
+    assert drills.due(2)
+
+
 def test_a_run_tells_of_its_drills(tmp_path: Path) -> None:
     program, spec, stop = tmp_path / "train.py", tmp_path / "job.yaml", tmp_path / "stop"
     program.write_text(UNTIL_TOLD.format(stop=str(stop)))

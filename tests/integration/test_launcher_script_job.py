@@ -32,8 +32,7 @@ class Job:
         fake = folder / "fake"
         fake.mkdir()
         (fake / "sbatch.out").write_text("Submitted batch job 42\n")
-        job = (SLURM / "22.05" / "scontrol-show-job-running.txt").read_text()
-        (fake / "scontrol.out").write_text(job)
+        self.end_in(3600.0)
         self._env = {
             "HOME": str(folder),
             "PATH": f"{SLURM / 'fake' / 'bin'}:{os.environ['PATH']}",

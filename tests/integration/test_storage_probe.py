@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,15 @@ def test_the_fault_is_told(tmp_path: Path) -> None:
     assert "Not a directory" in fault
 
 
+def test_that_nobody_could_be_sent_to_ask_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    question = storage_probe.Question(tmp_path)
+    assert "no process can be started" in str(asyncio.run(question.ask()))
+    assert not question.silent
+
+
 def test_a_full_disk_is_a_fault(small_disk: Path) -> None:
     with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
         while True:
@@ -42,6 +52,7 @@ def test_silence_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(600)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(storage_probe, "LIMIT_S", 0.5)
+    monkeypatch.setattr(storage_probe, "_REAP_S", 60.0)  # one that is left is told of elsewhere
     fault = ask(tmp_path)
     assert fault is not None
     assert "no answer" in fault

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -237,6 +238,16 @@ def test_a_scheduler_that_starts_nothing_accuses_nobody(monkeypatch: pytest.Monk
     monkeypatch.setattr(asking, "PROBE_PAUSE_S", 0.0)
     event = probe({"n1", "n2"}, set(), ("n2",))
     assert (dict(event.silent), event.answered) == ({}, ("n2",))
+
+
+@pytest.mark.parametrize("suspects", [("n2",), ("n2", "n3", "n4", "n5", "n6")])
+def test_a_supervisor_that_can_start_no_process_accuses_nobody(
+    suspects: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(asking, "PROBE_PAUSE_S", 0.0)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    event = probe(set(), set(), suspects)
+    assert (dict(event.silent), event.answered) == ({}, suspects)
 
 
 class Busy:
