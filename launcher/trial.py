@@ -28,7 +28,7 @@ from .trial_notes import Note, read_notes
 
 _LOOK_S: Final = 2.0
 _SETTLED_S: Final = 2.0  # StartTime=now in the second of the requeue fails the job (22.05)
-_AGAIN_S: Final = 30.0
+_AGAIN_S: Final = 60.0
 _GONE_S: Final = 15.0
 _TICK_S: Final = 0.2
 _OPTIONS: Final = (

@@ -36,7 +36,8 @@ supervisor → agent
                    ``without_env``: it writes where the agent does, and signals reach it
     ``get_ready``  argv, env, modules: to one without a rank: keep a process ready that has imported
                    them, for a start of such a command
-    ``signal``     signal: send it to the batch script's process, and to that only
+    ``signal``     signal: send it to the batch script's process, and to that only; unless_heard:
+                   not if the agent was sent it, too, for then the script has it from Slurm
     ``stop``       generation, signal: send it to the program's process group
     ``stacks``     generation: let the programs print their stacks, and write what torch recorded
     ``rank``       body: to be relayed to the program

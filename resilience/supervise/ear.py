@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
@@ -19,13 +20,10 @@ from . import processes
 from .cluster import Allocation, Cluster, StepRequest
 
 _log: Final = logging.getLogger(__name__)
-_SAYS_SO: Final = 75
-_HEARD: Final = (_SAYS_SO, 143)  # 128 + SIGTERM: it came before the shell had its trap
-# Slurm 22.05 (proctrack/linuxproc) signals children before their parent: the sleep that ended by
-# SIGTERM is the word, too, for the shell may be gone before its own signal comes.
-_LISTEN: Final = (
-    f"trap 'exit {_SAYS_SO}' TERM; echo; sleep infinity & wait $!; [ $? = 143 ] && exit {_SAYS_SO}"
-)
+# What a shell says of a child that SIGTERM has ended, and srun of a task: whichever process of the
+# step is signalled first (22.05 with proctrack/linuxproc: children), and be it before the trap.
+_HEARD: Final = 128 + signal.SIGTERM
+_LISTEN: Final = f"trap 'exit {_HEARD}' TERM; echo; sleep infinity & wait $!"
 _PAUSE_S: Final = 1.0  # before listening again, doubled where the step does not stay
 _LONGEST_PAUSE_S: Final = 30.0
 
@@ -89,7 +87,7 @@ async def _attend(
             ask("asked while no step listens")
         if spoke.is_set():
             ask("asked once a step listens")
-        if await ended in _HEARD:
+        if await ended == _HEARD:
             ask("SIGTERM to steps")
     finally:
         ended.cancel()

@@ -239,9 +239,9 @@ class Ranks:
         name = self._config.checkpoint.signal or "SIGTERM"
         self.tell({"type": "stop", "generation": self.generation, "signal": name})
 
-    def signal(self, name: str) -> None:
-        """Send every program a signal."""
-        self.tell({"type": "signal", "signal": name})
+    def signal(self, name: str, *, unless_heard: bool = False) -> None:
+        """Send every program a signal, but those whose agents were sent it, too."""
+        self.tell({"type": "signal", "signal": name, "unless_heard": unless_heard})
         self._signalled(name)
 
     def tell(self, message: Message) -> None:

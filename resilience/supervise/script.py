@@ -23,7 +23,7 @@ from .own_saves import QUIET_S, OwnSave
 from .reasons_to_stop import ReasonsToStop, stop_of
 
 SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
-_ECHO_S: Final = 0.3
+_SENDING_S: Final = 0.3  # for Slurm to send a signal to every process of the job
 _TURN_S: Final = 1.0
 
 
@@ -62,7 +62,7 @@ class Program(Protocol):
     @property
     def alive(self) -> Collection[int]: ...
 
-    def signal(self, name: str) -> None: ...
+    def signal(self, name: str, *, unless_heard: bool = False) -> None: ...
 
 
 class Script:
@@ -71,7 +71,7 @@ class Script:
     Signals are passed on, each exactly once. With proctrack/linuxproc Slurm itself signals every
     process of the job; with proctrack/cgroup, or for a signal to the batch script only, it signals
     the supervisor alone. The agent is to Slurm what the script is: a signal that it has heard, the
-    script has heard, too.
+    script has heard, too. It is the agent that knows, however late either of us gets its turn.
     """
 
     def __init__(
@@ -86,12 +86,8 @@ class Script:
         self._reasons = reasons
         self._program = program
         self._report = report
-        self._heard: dict[str, float] = {}
         self._ended: int | None = None  # which of its generations has
         self._saves: dict[str, asyncio.Task[OwnSave]] = {}  # since a signal came
-
-    def heard_by_agent(self, name: str) -> None:
-        self._heard[name] = time.monotonic()
 
     async def warned(self, notice: StopNotice, name: str) -> None:
         """The job will end: let the script save, unless it has just heard that very signal.
@@ -128,13 +124,11 @@ class Script:
         return save
 
     async def pass_on(self, name: str) -> None:
-        """Wait for the agent's word, then act in Slurm's place if there is none."""
-        came = time.monotonic()
+        """Act in Slurm's place, unless it has sent it to the script, too."""
         # The script may have it, and save before it is known what it means.
         self._saves[name] = asyncio.create_task(self._begin_save())
-        await asyncio.sleep(_ECHO_S)
-        if self._heard.get(name, -1.0) < came - _ECHO_S:
-            self._program.signal(name)
+        await asyncio.sleep(_SENDING_S)
+        self._program.signal(name, unless_heard=True)
 
     async def ended(self, event: RankExited) -> None:
         """Whether it has done its work, or ended since the job has to, is for Slurm to say."""

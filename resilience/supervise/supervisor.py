@@ -322,9 +322,7 @@ class Supervisor:
 
     def _on_agents_signal(self, name: str) -> None:
         """A signal that an agent was sent, or a program."""
-        if self._is_script:
-            self._script.heard_by_agent(name)
-        elif name != "SIGCONT":
+        if not self._is_script and name != "SIGCONT":
             self._ask_why(name)
 
     def _ask_why(self, name: str, *, to_supervisor: bool = False) -> None:

@@ -29,6 +29,7 @@ from ..messages import PASSED_ON, Message, abstract, decode, encode, number, tex
 from .activity import Activity
 from .beats import SHORT_S, agent_beat_s
 from .drains import Drains
+from .echoes import Echoes
 from .flight_recorder import recorder_variables
 from .gpu_memory import GpuMemory, has_gpus
 from .hello import first_words
@@ -59,11 +60,14 @@ _SCRIPT_SIGNALS: Final = tuple(signal.Signals[name] for name in PASSED_ON)
 class Agent:
     """One task's agent: a loop over the supervisor, the program's sockets, and signals."""
 
-    def __init__(self, supervisor: tuple[str, int], hello: Message, *, leader: bool) -> None:
+    def __init__(
+        self, supervisor: tuple[str, int], hello: Message, echoes: Echoes, *, leader: bool
+    ) -> None:
         # In the abstract namespace of unix(7): nothing is left behind, however the agent ends.
         address = self._address = f"@relight-{os.getpid()}-{secrets.token_hex(8)}"
         self._selector = selectors.DefaultSelector()
         self._begun = time.time()
+        self._echoes = echoes
         self._programs: list[Lines] = []
         self._program: Program | JoinedProgram | None = None
         self._command: NodeCommand | None = None  # that starts all ranks of this node
@@ -148,8 +152,10 @@ class Agent:
             case "stacks":
                 self._show_stacks()
             case "signal":
-                if self._program is not None:
-                    self._program.signal(signal.Signals[text(order, "signal")])
+                number_ = signal.Signals[text(order, "signal")]
+                has_it = order.get("unless_heard") is True and self._echoes.take(number_)
+                if self._program is not None and not has_it:
+                    self._program.signal(number_)
             case "rank":
                 self._relay(order["body"])
             case "drain":
@@ -366,19 +372,21 @@ def free_port() -> int:
         return port
 
 
-def _listen_to_signals() -> None:
+def _listen_to_signals(echoes: Echoes) -> None:
     """Signals only wake the loop; without a handler they would end the agent."""
-    for number_ in (*_SCRIPT_SIGNALS, signal.SIGCHLD):
-        signal.signal(number_, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number_ in _SCRIPT_SIGNALS:
+        signal.signal(number_, echoes.note)
 
 
 def main() -> int:
-    _listen_to_signals()
+    echoes = Echoes()
+    _listen_to_signals(echoes)
     os.environ.pop("SLURM_HOSTFILE", None)  # of the agents' step: an srun of a rank would obey it
     hello = first_words()
     host, _, port = os.environ["RELIGHT_CHANNEL"].rpartition(":")
     try:
-        agent = Agent((host, int(port)), hello, leader=hello["local_task"] == 0)
+        agent = Agent((host, int(port)), hello, echoes, leader=hello["local_task"] == 0)
     except OSError as error:
         sys.stderr.write(
             f"relight agent {hello['task']} on {hello['node']}: no way to the supervisor: {error}\n"

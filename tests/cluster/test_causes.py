@@ -11,7 +11,7 @@ import pytest
 from stage.faulty import MIB
 from stage.memory import limited_memory, with_its_agent
 from stage.run import Run, Spec, faulty, heat, with_resources
-from stage.site import Site, eventually
+from stage.site import Site
 from stage.whole import assert_survived, whole
 
 Program = Callable[..., Spec]
@@ -42,7 +42,7 @@ def test_a_rank_that_the_kernel_ends_for_lack_of_memory(
 ) -> None:
     digest = undisturbed(site, heat)
     run = Run.submit(site, faulty(heat(), "memory", marker=marker))
-    eventually(marker.with_suffix(".begun").exists, 60, run.story)
+    run.wait(marker.with_suffix(".begun").exists)
     with limited_memory(with_its_agent(run.pid(1)), 64 * MIB):
         marker.with_suffix(".limited").touch()
         assert_survived(run, digest)
@@ -56,8 +56,11 @@ def test_a_loss_that_is_no_number_any_more(
     site: Site, marker: Path, undisturbed: Undisturbed
 ) -> None:
     digest = undisturbed(site, heat)
-    spec = heat(restart={"not_finite": "rollback"})
-    run = Run.submit(site, faulty(spec, "nan", marker=marker))
+    before = marker.with_name(f"before-{marker.name}")
+    spec = faulty(heat(restart={"not_finite": "rollback"}), "nan", marker=marker)
+    run = Run.submit(site, faulty(spec, "wait", marker=before))
+    run.wait_until_it_stands(before)
+    before.with_suffix(".go").touch()
     assert_survived(run, digest)
     (lost,) = run.data_of("LossNotFinite")
     assert (lost["rank"], lost["since"]) == (1, 25), run.story()
@@ -78,10 +81,12 @@ def test_an_error_of_all_ranks_before_anything_is_saved_is_not_tried_again(site:
     assert run.data_of("ExcludeNode") == []
 
 
-def test_a_stopped_rank_is_named_and_replaced(site: Site, undisturbed: Undisturbed) -> None:
+def test_a_stopped_rank_is_named_and_replaced(
+    site: Site, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, heat(restart={"hang": "13s"}))
-    run.wait_for_checkpoint(20)
+    run = Run.submit(site, faulty(heat(restart={"hang": "13s"}), "wait", marker=marker, rank=2))
+    run.wait_until_it_stands(marker)
     run.kill_rank(2, signal.SIGSTOP)
     assert_survived(run, digest)
     (hung,) = run.data_of("RanksHung")
@@ -93,14 +98,17 @@ def test_a_stopped_rank_is_named_and_replaced(site: Site, undisturbed: Undisturb
     assert len(run.data_of("AttemptStarted")) == 1
 
 
-def test_a_cut_network_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
+def test_a_cut_network_of_a_host(site: Site, marker: Path, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
-    # Slow, so that ranks still run when it is known that the victim does not answer.
-    run = Run.submit(site, with_a_spare(heat(step_time_s=0.1)))
-    run.wait_for_checkpoint(20)
+    later = marker.with_name(f"later-{marker.name}")
+    spec = faulty(with_a_spare(heat()), "wait", marker=marker)
+    run = Run.submit(site, faulty(spec, "wait", marker=later, step=35))
+    run.wait_until_it_stands(marker)
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("cut", victim)
     try:
+        run.wait_for("NodesProbed")  # which the ranks on the spare do not end before
+        later.with_suffix(".go").touch()
         assert_survived(run, digest)
         (excluded,) = run.data_of("ExcludeNode")
         assert (excluded["node"], excluded["cause"]) == (victim, "node down"), run.story()
@@ -114,12 +122,13 @@ def test_a_cut_network_of_a_host(site: Site, undisturbed: Undisturbed) -> None:
 
 
 def test_a_world_that_may_shrink_goes_on_with_the_nodes_that_are_left(
-    site: Site, undisturbed: Undisturbed
+    site: Site, marker: Path, undisturbed: Undisturbed
 ) -> None:
     digest = undisturbed(site, heat)
     resources = {"nodes": {"min": 1, "max": 3}, "tasks_per_node": 2, "time": "0:10:00"}
-    run = Run.submit(site, {**heat(), "resources": resources})
-    run.wait_for_checkpoint(20)
+    spec = faulty({**heat(), "resources": resources}, "wait", marker=marker)
+    run = Run.submit(site, spec)
+    run.wait_until_it_stands(marker)
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("kill", victim)
     try:
@@ -131,10 +140,12 @@ def test_a_world_that_may_shrink_goes_on_with_the_nodes_that_are_left(
         site.node("start", victim)
 
 
-def test_a_fault_while_the_controller_is_away(site: Site, undisturbed: Undisturbed) -> None:
+def test_a_fault_while_the_controller_is_away(
+    site: Site, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, heat())
-    run.wait_for_checkpoint(20)
+    run = Run.submit(site, faulty(heat(), "wait", marker=marker, rank=3))
+    run.wait_until_it_stands(marker)
     site.controller("stop")
     try:
         run.kill_rank(3)
@@ -150,13 +161,18 @@ def test_a_fault_while_the_controller_is_away(site: Site, undisturbed: Undisturb
 
 def test_a_host_that_dies_during_a_save(site: Site, marker: Path, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
-    slow = heat(step_time_s=0.1)  # ranks still run when it is known that the victim is silent
-    run = Run.submit(site, faulty(with_a_spare(slow), "save", marker=marker, rank=3))
-    eventually(marker.with_suffix(".begun").exists, 60, run.story)
+    stands, later = (marker.with_name(f"{word}-{marker.name}") for word in ("stands", "later"))
+    spec = faulty(with_a_spare(heat()), "save", marker=marker, rank=3)
+    spec = faulty(spec, "wait", marker=stands, step=35)
+    run = Run.submit(site, faulty(spec, "wait", marker=later, step=45))
+    run.wait_until_it_stands(stands)
+    run.wait(marker.with_suffix(".begun").exists)
     victim = run.nodes()[1]
     assert victim != run.batch_node()
     site.node("kill", victim)
     try:
+        run.wait_for("NodesProbed")  # which the ranks on the spare do not end before
+        later.with_suffix(".go").touch()
         assert_survived(run, digest)
         excluded = [(data["node"], data["cause"]) for data in run.data_of("ExcludeNode")]
         assert excluded == [(victim, "node down")], run.story()
@@ -171,7 +187,7 @@ def test_a_host_that_dies_during_preflight(site: Site, undisturbed: Undisturbed)
     waiting = site.shared / "preflight-waits"
     check = f'test "$(hostname)" != n2 || {{ touch {waiting}; sleep 30; }}'
     run = Run.submit(site, with_a_spare(heat(health={"site_command": check, "budget": "10s"})))
-    eventually(waiting.exists, 60, run.story)
+    run.wait(waiting.exists)
     site.node("kill", "n2")
     try:
         assert_survived(run, digest)
@@ -209,23 +225,28 @@ def fill(site: Site) -> None:
     site.on("n1", "sh", "-c", "head -c 8m /dev/zero > /mnt/filler || true")
 
 
-def test_a_full_disk_that_is_cleared(site: Site, undisturbed: Undisturbed) -> None:
+def test_a_full_disk_that_is_cleared(site: Site, marker: Path, undisturbed: Undisturbed) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, on_a_small_disk(site))
-    run.wait_for_checkpoint(20)
+    full = marker.with_name(f"full-{marker.name}")
+    spec = faulty(on_a_small_disk(site), "wait", marker=marker)
+    run = Run.submit(site, faulty(spec, "wait", marker=full, step=35))
+    run.wait_until_it_stands(marker)
     fill(site)
+    marker.with_suffix(".go").touch()
     run.wait_for("SaveFailed")
     site.on("n1", "rm", "/mnt/filler")
+    full.with_suffix(".go").touch()
     assert_survived(run, digest)
     assert run.committed()[-1] == 120, run.story()
     assert {data["errno"] for data in run.data_of("SaveFailed")} == {errno.ENOSPC}
     assert run.data_of("StopRanks") == [], "the ranks went on"
 
 
-def test_a_disk_that_stays_full(site: Site) -> None:
-    run = Run.submit(site, on_a_small_disk(site))
-    run.wait_for_checkpoint(20)
+def test_a_disk_that_stays_full(site: Site, marker: Path) -> None:
+    run = Run.submit(site, faulty(on_a_small_disk(site), "wait", marker=marker))
+    run.wait_until_it_stands(marker)
     fill(site)
+    marker.with_suffix(".go").touch()
     assert run.finish()["state"] == "STOPPED", run.story()
     (end,) = run.data_of("Finish")
     assert end["cause"] == "disk full", run.story()
@@ -233,10 +254,12 @@ def test_a_disk_that_stays_full(site: Site) -> None:
     assert len(run.data_of("RanksStarted")) == 1, "nothing was done twice in vain"
 
 
-def test_a_file_system_that_is_away_for_a_while(site: Site, undisturbed: Undisturbed) -> None:
+def test_a_file_system_that_is_away_for_a_while(
+    site: Site, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, heat)
-    run = Run.submit(site, on_a_small_disk(site))
-    run.wait_for_checkpoint(20)
+    run = Run.submit(site, faulty(on_a_small_disk(site), "wait", marker=marker))
+    run.wait_until_it_stands(marker)  # and no file is open for writing
     site.on("n1", "mount", "-o", "remount,ro", "/mnt")
     try:
         run.kill_rank(1)

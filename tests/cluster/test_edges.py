@@ -74,9 +74,9 @@ def test_preemption_during_the_preflight(site: Site, undisturbed: Undisturbed) -
 
 
 def test_scancel_of_a_successor_that_waits(site: Site) -> None:
-    run = Run.submit(site, heat(step_time_s=0.2))
+    run = Run.submit(site, heat(steps=2000))
     run.wait_for_checkpoint(10)
-    site.preempt(seconds=60)
+    site.preempt(seconds=600)  # the successor has to wait
     run.wait_for("Finish")
     successor = str(run.data_of("AllocationArranged")[0]["job_id"])
     run.wait(lambda: "PENDING" in site.user("squeue", "-h", "-j", successor, "-o", "%T"))

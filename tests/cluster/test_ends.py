@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from stage.run import Run, Spec, heat
+from stage.run import Run, Spec, faulty, heat
 from stage.site import PYTHON, RELIGHT, Site
 from stage.whole import whole
 
@@ -55,7 +56,7 @@ def test_a_cancelled_run_leaves_nothing_pending(site: Site) -> None:
 def test_cancel_between_attempts_leaves_nothing_pending(site: Site) -> None:
     run = Run.submit(site, heat(steps=2000))
     run.wait_for_checkpoint(10)
-    site.preempt(seconds=30)  # the successor has to wait
+    site.preempt(seconds=600)  # the successor has to wait
     run.wait_for("Finish")
     run.wait(lambda: "PENDING" in site.user("squeue", "-h", f"--name={run.run_id}", "-o", "%T"))
     site.user(str(RELIGHT), "cancel", run.run_id)
@@ -73,10 +74,12 @@ def test_scancel_by_the_user_is_final(site: Site) -> None:
     assert not site.jobs()
 
 
-def test_a_signal_to_one_rank_saves_and_the_run_goes_on_in_place(site: Site) -> None:
-    run = Run.submit(site, heat())
-    run.wait_for_checkpoint(10)
+def test_a_signal_to_one_rank_saves_and_the_run_goes_on_in_place(site: Site, marker: Path) -> None:
+    run = Run.submit(site, faulty(heat(), "wait", marker=marker, rank=2))
+    run.wait_until_it_stands(marker)
     run.kill_rank(2, signal.SIGTERM)
+    run.wait_for("SaveAndStop")
+    marker.with_suffix(".go").touch()
     assert run.finish()["state"] == "COMPLETED", run.story()
     assert len(run.data_of("AttemptStarted")) == 1
     saved = [step for step in run.committed() if step % 10]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from stage.site import PYTHON, RELIGHT, Site
+from stage.site import PYTHON, RELIGHT, Site, eventually
 from stage.whole import whole
 
 PROGRAM = """
@@ -50,4 +50,5 @@ def test_a_run_uses_the_allocation_that_it_is_in(site: Site) -> None:
     assert len(nodes) == 2
     assert set(nodes) <= set(known), "real nodes, and no pretend ones"
     assert [one["data"]["generation"] for one in events if one["name"] == "RanksStarted"] == [1, 2]
-    assert site.jobs() == [], "nothing of it is left in the queue"
+    # Slurm takes its time to clear the nodes after salloc has ended.
+    eventually(lambda: not site.jobs(), 60, lambda: site.user("squeue"))

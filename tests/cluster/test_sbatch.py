@@ -28,15 +28,15 @@ srun bash -c 'echo task $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME' | so
 tr '\\0' '\\n' < /proc/$$/environ | sort
 #SBATCH --nodes=5
 """
-# A loop that saves its own counter and knows nothing of relight.
+# Saves its own counter, knows nothing of relight, and stands at 20 and so on until it is ended.
 COUNTER = """#!/bin/bash
 #SBATCH --time=5 --output=counter.out
-n=$(cat counter 2>/dev/null || echo 0)
+n=$(cat counter 2>/dev/null || echo 0) end=${1:-40}
 echo "from $n on $SLURMD_NODENAME in life ${SLURM_RESTART_COUNT:-0}"
-while [ "$n" -lt 40 ]; do
+while [ "$n" -lt "$end" ]; do
     n=$((n + 1))
     echo "$n" > counter.new && mv counter.new counter
-    sleep 0.25
+    while [ "$n" -lt "$end" ] && [ $((n % 20)) -eq 0 ]; do sleep 0.2; done
 done
 echo "end $n"
 """
@@ -71,11 +71,18 @@ class Desk:
         run_id, root = _identity(status)
         return Run(self.site, run_id, job_id, root)
 
-    def wait(self, *job_ids: str, limit_s: float = 90) -> None:
+    def wait(self, *job_ids: str, limit_s: float = 180) -> None:
         def gone() -> bool:
             return not set(job_ids) & set(self.site.jobs())
 
         eventually(gone, limit_s, lambda: self.site.user("squeue"))
+
+    def counting(self, *words: str) -> Run:
+        """The counter's run, once it stands at 20."""
+        self.write("counter.sh", COUNTER)
+        run = self.relight("counter.sh", *words)
+        run.wait(lambda: self.text("counter") == "20\n")
+        return run
 
     def text(self, name: str) -> str:
         path = self.folder / name
@@ -127,9 +134,7 @@ def test_a_script_finds_what_it_finds_under_sbatch(desk: Desk) -> None:
 
 
 def test_preemption(desk: Desk) -> None:
-    desk.write("counter.sh", COUNTER)
-    run = desk.relight("counter.sh")
-    run.wait(lambda: "from 0" in desk.text("counter.out"))
+    run = desk.counting()
     desk.site.preempt(seconds=1)
     assert run.finish()["state"] == "COMPLETED", run.story()
     lines = desk.text("counter.out").splitlines()
@@ -140,9 +145,7 @@ def test_preemption(desk: Desk) -> None:
 
 
 def test_power_loss_of_the_batch_host(desk: Desk) -> None:
-    desk.write("counter.sh", COUNTER)
-    run = desk.relight("counter.sh")
-    run.wait(lambda: "from 0" in desk.text("counter.out"))
+    run = desk.counting()
     victim = run.batch_node()
     desk.site.node("kill", victim)
     try:
@@ -159,7 +162,7 @@ def test_a_script_that_fails_is_not_run_again(desk: Desk) -> None:
     assert run.finish()["state"] == "FAILED", run.story()
     assert desk.text("runs") == "once\n"
     accounted = ("sacct", "-X", "-n", "-P", "-j", run.job_id, "-o", "ExitCode")
-    eventually(lambda: "3:0" in desk.site.user(*accounted), 30, run.story)
+    eventually(lambda: "3:0" in desk.site.user(*accounted), 60, run.story)
 
 
 COMPONENTS = """#!/bin/bash
@@ -249,9 +252,7 @@ def test_time_limit(desk: Desk) -> None:
 
 
 def test_cancel_leaves_nothing(desk: Desk) -> None:
-    desk.write("counter.sh", COUNTER)
-    run = desk.relight("counter.sh")
-    run.wait(lambda: "from 0" in desk.text("counter.out"))
+    run = desk.counting()
     desk.site.user(str(RELIGHT), "cancel", run.run_id)
     assert run.finish()["state"] == "CANCELLED", run.story()
 
@@ -291,18 +292,17 @@ def test_tasks_of_an_array_come_back_each_by_itself(desk: Desk) -> None:
 
 
 def test_a_script_leaves_a_node_waits_and_goes_on(desk: Desk) -> None:
-    desk.write("counter.sh", COUNTER.replace("-lt 40", "-lt 80"))
-    run = desk.relight("counter.sh")
-    run.wait(lambda: "from 0" in desk.text("counter.out"))
+    run = desk.counting("60")
     left = run.batch_node()
     desk.site.user(str(RELIGHT), "restart", run.job_id, "--exclude", left)
-    run.wait(lambda: "in life 1" in desk.text("counter.out"))
+    run.wait(lambda: desk.text("counter") == "40\n")
+    assert "in life 1" in desk.text("counter.out")
     assert run.batch_node() != left
     desk.site.user(str(RELIGHT), "hold", run.job_id)
     run.wait(lambda: "`relight release`" in str(run.status()["waits_for"]))
     desk.site.user(str(RELIGHT), "release", run.job_id)
     assert run.finish()["state"] == "COMPLETED", run.story()
-    assert desk.text("counter.out").splitlines()[-1] == "end 80"
+    assert desk.text("counter.out").splitlines()[-1] == "end 60"
     assert run.status()["excluded"] == [left]
 
 
@@ -322,7 +322,7 @@ def test_a_script_goes_on_when_its_node_turns_bad_and_the_next_job_avoids_it(des
     run.wait(lambda: "on " in desk.text("watched.out"))
     bad = run.batch_node()
     (flags / f"burnt-{bad}").touch()
-    run.wait_for("NodeDegraded")
+    run.wait_for("NodeDegraded", limit_s=240)  # nodes are watched at the lowest priority
     assert f"{bad} turns bad: smoke: it is burnt" in desk.site.user(
         str(RELIGHT), "status", run.run_id
     )

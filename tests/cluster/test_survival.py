@@ -23,9 +23,11 @@ def site(generous: Site) -> Iterator[Site]:
 
 
 @PROGRAMS
-def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undisturbed) -> None:
-    run = Run.submit(site, program())
-    run.wait_for_checkpoint(20)
+def test_sigkill_of_one_rank(
+    site: Site, program: Program, marker: Path, undisturbed: Undisturbed
+) -> None:
+    run = Run.submit(site, faulty(program(), "wait", marker=marker))
+    run.wait_until_it_stands(marker)
     run.kill_rank(1)
     assert_survived(run, undisturbed(site, program))
     assert len(run.data_of("AttemptStarted")) == 1, "a restart in place keeps the allocation"
@@ -33,9 +35,11 @@ def test_sigkill_of_one_rank(site: Site, program: Program, undisturbed: Undistur
     assert "killed (rule killed): rank 1" in run.reasons("StartRanks")[1], run.story()
 
 
-def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None:
-    digest = undisturbed(site, heat)
-    run = Run.submit(site, heat(step_time_s=0.1, health={"during": "1s"}))
+def test_sigkill_of_the_supervisor(site: Site) -> None:
+    gates = site.shared / "orphaned"
+    site.user("sh", "-c", f"mkdir {gates} && touch {gates}/gate-15")
+    spec = gated({"interval": "10 steps"}, gates)
+    run = Run.submit(site, {**spec, "health": {"during": "1s"}})
     run.wait_for_checkpoint(20)
 
     def watches() -> set[str]:
@@ -47,7 +51,8 @@ def test_sigkill_of_the_supervisor(site: Site, undisturbed: Undisturbed) -> None
     run.kill_supervisor()
     run.wait(lambda: bool(run.committed()) and not first & watches())
     assert run.data_of("Finish") == [], "its steps end with it, before the job does"
-    assert_survived(run, digest)
+    site.user("touch", f"{gates}/gate-25")
+    assert_survived(run, str(sum(range(40))))
     assert [data["attempt"] for data in run.data_of("AttemptStarted")] == 2 * [f"{run.job_id}.0"]
     assert len(run.data_of("StartRanks")) == 2, run.story()
     assert run.data_of("ExcludeNode") == run.data_of("RequestAllocation") == [], run.story()
@@ -72,10 +77,12 @@ def test_preemption(
 
 
 @PROGRAMS
-def test_power_loss_of_a_host(site: Site, program: Program, undisturbed: Undisturbed) -> None:
+def test_power_loss_of_a_host(
+    site: Site, program: Program, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, program)
-    run = Run.submit(site, program())
-    run.wait_for_checkpoint(20)
+    run = Run.submit(site, faulty(program(), "wait", marker=marker))
+    run.wait_until_it_stands(marker)
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("kill", victim)
     try:
@@ -90,11 +97,11 @@ def test_power_loss_of_a_host(site: Site, program: Program, undisturbed: Undistu
 
 @PROGRAMS
 def test_power_loss_of_the_batch_host(
-    site: Site, program: Program, undisturbed: Undisturbed
+    site: Site, program: Program, marker: Path, undisturbed: Undisturbed
 ) -> None:
     digest = undisturbed(site, program)
-    run = Run.submit(site, program())
-    run.wait_for_checkpoint(20)
+    run = Run.submit(site, faulty(program(), "wait", marker=marker))
+    run.wait_until_it_stands(marker)
     victim = run.batch_node()
     site.node("kill", victim)
     try:
@@ -106,12 +113,15 @@ def test_power_loss_of_the_batch_host(
         site.node("start", victim)
 
 
-def test_power_loss_of_a_host_of_the_second_component(site: Site, undisturbed: Undisturbed) -> None:
+def test_power_loss_of_a_host_of_the_second_component(
+    site: Site, marker: Path, undisturbed: Undisturbed
+) -> None:
     digest = undisturbed(site, heat)
     kinds = [{"name": "head", "tasks_per_node": 1}, {"name": "rest", "tasks_per_node": 3}]
     resources = {"memory": "1GB", "time": "0:20:00", "components": kinds}
-    run = Run.submit(site, {**heat(), "resources": resources})
-    run.wait_for_checkpoint(20)
+    spec = faulty({**heat(), "resources": resources}, "wait", marker=marker)
+    run = Run.submit(site, spec)
+    run.wait_until_it_stands(marker)
     head, victim = run.nodes()
     assert head == run.batch_node()
     site.node("kill", victim)
@@ -126,14 +136,16 @@ def test_power_loss_of_a_host_of_the_second_component(site: Site, undisturbed: U
 
 
 def test_a_spare_has_nothing_in_its_tier_and_takes_the_place_of_a_lost_host(
-    site: Site, undisturbed: Undisturbed
+    site: Site, marker: Path, undisturbed: Undisturbed
 ) -> None:
+    again = marker.with_name(f"again-{marker.name}")
     tiers = {"interval": "10 steps", "tiers": {"node": "/dev/shm", "size": "64MB"}}
     spec = with_resources(heat(checkpoint=tiers), nodes=3, tasks_per_node=1, spares=1)
+    spec = faulty(faulty(spec, "wait", marker=marker), "wait", marker=again, step=35)
     run = Run.submit(site, spec)
-    run.wait_for_checkpoint(20)
+    run.wait_until_it_stands(marker)
     run.kill_rank(1)
-    run.wait(lambda: bool(run.data_of("TierRead")))
+    run.wait_until_it_stands(again, checkpoint=30)
     victim = next(node for node in run.nodes() if node != run.batch_node())
     site.node("kill", victim)
     try:
@@ -191,10 +203,10 @@ def test_a_second_sigterm_during_the_save(
     digest = undisturbed(site, program)
     run = Run.submit(site, faulty(program(), "wait", marker=marker, step=15))
     run.wait(marker.exists)
-    run.kill_rank(1, signal.SIGTERM)
-    run.kill_rank(1, signal.SIGTERM)
     site.user("scancel", "--batch", "--signal=TERM", run.job_id)
     run.wait_for("SaveAndStop")
+    run.kill_rank(1, signal.SIGTERM)
+    run.kill_rank(1, signal.SIGTERM)
     marker.with_suffix(".go").touch()
     assert_survived(run, digest)
     assert len(run.data_of("SaveAndStop")) == 1, run.story()

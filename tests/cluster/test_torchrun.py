@@ -12,7 +12,7 @@ from stage.run import Run
 from stage.site import PYTHON, Site
 from stage.whole import assert_survived, whole
 
-STEPS = 600
+STEPS = 1200
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def test_ranks_of_torchrun_on_two_nodes_are_preempted_and_one_crashes(site: Site
     program.chmod(0o644)
     command = [str(Path(PYTHON).with_name("torchrun")), str(program), str(go)]
     resources = {"nodes": 2, "tasks_per_node": 2, "memory": "2GB", "time": "0:20:00"}
-    checkpoint = {"interval": "20 steps"}
+    checkpoint = {"interval": "40 steps"}
     run = Run.submit(
         site,
         {"name": "t", "command": command, "resources": resources, "checkpoint": checkpoint},
     )
-    run.wait_for_checkpoint(20)
+    run.wait_for_checkpoint(40)
     site.preempt(seconds=1)
     run.wait_for("Finish")
     assert run.cause_of_end() == "preempted", run.story()

@@ -45,7 +45,12 @@ def output(folder: Path, name: str) -> str:
 def test_a_shell_loop_is_told_to_save_in_the_grace_of_its_preemption(
     site: Site, folder: Path
 ) -> None:
-    items = 100
+    items = 500
+    loop = folder / "loop.sh"
+    fast = site.shared / "fast"
+    work = 'sleep "${PAUSE:-1}"'
+    assert work in loop.read_text()
+    loop.write_text(loop.read_text().replace(work, f"[ -e {fast} ] || {work}"))
     run = submit(site, folder, "loop.sh", f"ITEMS={items}", "PAUSE=0.2")
     run.wait(lambda: "begins with item 0" in output(folder, "loop.out"))
     site.user(str(RELIGHT), "checkpoint", run.run_id)
@@ -53,6 +58,8 @@ def test_a_shell_loop_is_told_to_save_in_the_grace_of_its_preemption(
     # Slurm tells only steps of a preemption: the one that listens for the script has to be there.
     run.wait(lambda: f"{run.job_id}.0" in site.user("squeue", "-s", "-h", "-j", run.job_id))
     site.preempt(seconds=1)
+    run.wait(lambda: output(folder, "loop.out").count("begins") == 2)
+    fast.touch()
     assert run.finish()["state"] == "COMPLETED", run.story()
     said = output(folder, "loop.out").splitlines()
     assert said[-1] == f"total {sum(item * item for item in range(items))}", said
@@ -63,7 +70,9 @@ def test_a_shell_loop_is_told_to_save_in_the_grace_of_its_preemption(
 def test_an_mpi_program_goes_on_from_its_restart_files(site: Site, folder: Path) -> None:
     compiler = ["mpicc", "-O2", "-o", str(folder / "waves"), str(folder / "waves.c"), "-lm"]
     subprocess.run(compiler, check=True)
-    run = submit(site, folder, "waves.sh", "STEPS=400", "PAUSE_US=20000")
+    again = folder / "waves-continue.sh"
+    again.write_text(again.read_text().replace("exec srun", "unset PAUSE_US\nexec srun"))
+    run = submit(site, folder, "waves.sh", "STEPS=400", "PAUSE_US=200000")
     run.wait(lambda: "begins with step 0" in output(folder, "waves.out"))
     site.preempt(seconds=1)
     assert run.finish()["state"] == "COMPLETED", run.story()

@@ -86,7 +86,7 @@ def _wait_idle(state: State) -> None:
     def dead() -> list[str]:
         return [name for name in state.processes if not state.alive(name)]
 
-    wait_until(lambda: bool(dead()) or daemons.all_idle(state.settings, layout), 60)
+    wait_until(lambda: bool(dead()) or daemons.all_idle(state.settings, layout), 120)
     if dead():
         log = f"console-{dead()[0]}.log" if dead()[0] in names else f"{dead()[0]}.log"
         raise ClusterError(f"ended at once: {' '.join(dead())}{tail(layout.logs / log)}")

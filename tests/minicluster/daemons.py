@@ -99,7 +99,7 @@ def start_slurmdbd(state: State) -> None:
     address = (controller_address(), ACCOUNTING_PORT)
     wait_ready("slurmdbd", lambda: accepts(address), process, layout.logs / "slurmdbd.log")
     log = layout.logs / "slurmdbd.log"
-    wait_ready("the accounting", lambda: is_accounted(env), process, log, patience=60)
+    wait_ready("the accounting", lambda: is_accounted(env), process, log)
 
 
 def is_accounted(env: Mapping[str, str]) -> bool:

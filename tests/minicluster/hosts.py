@@ -57,7 +57,7 @@ def kill(state: State, node: str) -> None:
     space = _pid_space(process)
     network.set_cable(node, up=False)
     process.end([signal.SIGKILL])
-    if space and not wait_until(lambda: not _inhabited(space), 10):
+    if space and not wait_until(lambda: not _inhabited(space), 60):
         raise ClusterError(f"processes on {node} do not end")
     state.forget(node)
     # With the namespace go its sockets, so that a later start can't send their last packets.

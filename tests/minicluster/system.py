@@ -42,7 +42,7 @@ class Process:
             raise ClusterError(f"process {self.pid} does not end")
 
 
-def call(argv: Sequence[str], timeout: float = 30, env: Mapping[str, str] | None = None) -> str:
+def call(argv: Sequence[str], timeout: float = 60, env: Mapping[str, str] | None = None) -> str:
     """Run a command, give its output; its failure is a ClusterError with its words."""
     try:
         done = subprocess.run(
@@ -85,7 +85,7 @@ def wait_until(happened: Callable[[], bool], patience: float) -> bool:
 
 
 def wait_ready(
-    what: str, ready: Callable[[], bool], process: Process, log: Path, patience: float = 30
+    what: str, ready: Callable[[], bool], process: Process, log: Path, patience: float = 90
 ) -> None:
     """Wait for a daemon to serve; if it dies or is late, fail with the end of its log."""
     wait_until(lambda: ready() or not process.alive(), patience)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -30,9 +30,10 @@ def limited_memory(pids: Iterable[int], more_bytes: int) -> Iterator[None]:
         pytest.skip(f"no control group can be made here: {error}")
     try:
         for number, pid in enumerate(pids):
-            if number > 0:
-                Path(f"/proc/{pid}/oom_score_adj").write_text("900")
-            (group / "cgroup.procs").write_text(str(pid))
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                if number > 0:
+                    Path(f"/proc/{pid}/oom_score_adj").write_text("900")
+                (group / "cgroup.procs").write_text(str(pid))
         yield
     finally:
         group.rmdir()

@@ -160,22 +160,28 @@ class Run:
 
     # Waiting
 
-    def wait(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], limit_s: float = 120.0) -> None:
         eventually(condition, limit_s, self.story)
 
-    def wait_for_checkpoint(self, step: int, limit_s: float = 90.0) -> None:
+    def wait_for_checkpoint(self, step: int) -> None:
         """Until a checkpoint of at least this step is committed."""
-        self.wait(lambda: any(done >= step for done in self.committed()), limit_s)
+        self.wait(lambda: any(done >= step for done in self.committed()))
 
-    def wait_for(self, name: str, count: int = 1, limit_s: float = 60.0) -> None:
+    def wait_until_it_stands(self, marker: Path, checkpoint: int = 20) -> None:
+        """Until the rank of a :func:`faulty` run waits, and all others for it, in what follows this
+        checkpoint: whatever is done to the run now hits it there, however long it takes."""
+        self.wait(marker.exists)
+        self.wait_for_checkpoint(checkpoint)
+
+    def wait_for(self, name: str, count: int = 1, limit_s: float = 120.0) -> None:
         """Until the journal holds so many records of this name."""
         self.wait(lambda: len(self.data_of(name)) >= count, limit_s)
 
-    def finish(self, limit_s: float = 180.0) -> dict[str, object]:
+    def finish(self, limit_s: float = 300.0) -> dict[str, object]:
         """Wait for the verdict; the state, as `relight status` gives it."""
         verdict = RunFolder(self.root).verdict
         self.wait(verdict.exists, limit_s)
-        self.wait(lambda: not self.site.user("squeue", "-h", f"--name={self.run_id}").strip(), 60)
+        self.wait(lambda: not self.site.user("squeue", "-h", f"--name={self.run_id}").strip())
         return self.status()
 
     def digest(self) -> str:
@@ -203,17 +209,16 @@ class Run:
     def pid(self, rank: int) -> int:
         """The process of a rank's program, seen from outside of all hosts."""
         wanted = {f"RELIGHT_RUN_ID={self.run_id}".encode(), f"RANK={rank}".encode()}
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    environment = (entry / "environ").read_bytes().split(b"\0")
-                    if b"relight.resilience.worker.warm" in (entry / "cmdline").read_bytes():
-                        continue  # waits for the next generation
-                except OSError:
-                    continue  # it ended while we looked
-                if wanted <= set(environment):
-                    return int(entry.name)
-        raise AssertionError(f"rank {rank} does not run\n{self.story()}")
+        parents = {}
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.NoSuchProcess):  # it ended while we looked
+                if b"relight.resilience.worker.warm" in _words_of(process.pid, "cmdline"):
+                    continue  # waits for the next generation
+                if wanted <= _words_of(process.pid, "environ"):
+                    parents[process.pid] = process.ppid()
+        own = [pid for pid, parent in parents.items() if parent not in parents]
+        assert own, f"rank {rank} does not run\n{self.story()}"
+        return own[0]
 
     def processes(self, *words: bytes) -> list[int]:
         """Those of this run that have all these words in their command line.
@@ -222,12 +227,10 @@ class Run:
         """
         wanted = {*words, str(self.root / "checkpoints").encode()}
         parents = {}
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):  # it ended while we looked
-                command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                if wanted <= set(command.split(b"\0")):
-                    of_status = (entry / "stat").read_text().rpartition(") ")[2].split()
-                    parents[int(entry.name)] = int(of_status[1])
+        for process in psutil.process_iter():
+            with suppress(OSError, psutil.NoSuchProcess):  # it ended while we looked
+                if wanted <= _words_of(process.pid, "cmdline"):
+                    parents[process.pid] = process.ppid()
         return [pid for pid, parent in parents.items() if parent not in parents]
 
     def preempt_at(self, marker: Path) -> str:
@@ -252,6 +255,11 @@ class Run:
 
     def kill_rank(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pid(rank), number)
+
+
+def _words_of(pid: int, file: str) -> set[bytes]:
+    """What a file of /proc holds that separates its words by zeros."""
+    return set(Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0"))
 
 
 def _number(data: Mapping[str, object], key: str) -> int:

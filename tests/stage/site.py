@@ -66,11 +66,7 @@ class Site:
     @property
     def shared(self) -> Path:
         """The user's folder on a disk that all hosts see."""
-        for line in _minicluster("env").splitlines():
-            name, _, value = line.removeprefix("export ").partition("=")
-            if name == "RELIGHT_MINICLUSTER_SHARED":
-                return Path(value.strip("'"))
-        raise AssertionError("minicluster env does not name the shared folder")
+        return Layout().shared
 
     def user(self, *argv: str, check: bool = True) -> str:
         """Run a command as the ordinary user; what it printed."""
@@ -107,7 +103,7 @@ class Site:
 
 def _minicluster(*arguments: str) -> str:
     done = subprocess.run(
-        [str(MINICLUSTER), *arguments], capture_output=True, text=True, timeout=120, check=False
+        [str(MINICLUSTER), *arguments], capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, f"minicluster {arguments}: {done.stdout}{done.stderr}"
     return done.stdout

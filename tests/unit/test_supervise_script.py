@@ -38,7 +38,9 @@ class Scene:
             config, cast(Cluster, cluster), self.said.append, bool, float, self._warn
         )
         self.told: list[str] = []
-        self.program = SimpleNamespace(generation=1, signal=self.told.append, alive={0})
+        self.program = SimpleNamespace(
+            generation=1, signal=lambda name, **_: self.told.append(name), alive={0}
+        )
         self.script = Script(config, self.reasons, cast(Program, self.program), self.said.append)
 
     def _notice(self, name: str, *, to_supervisor: bool) -> StopNotice:
@@ -66,7 +68,7 @@ class Scene:
 @pytest.fixture
 def config(run_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     monkeypatch.setattr(scripts, "_TURN_S", 0.05)
-    monkeypatch.setattr(scripts, "_ECHO_S", 0.05)
+    monkeypatch.setattr(scripts, "_SENDING_S", 0.05)
     monkeypatch.setattr(own_saves, "QUIET_S", 0.1)
     checkpoint = replace(run_config.checkpoint, signal="SIGUSR1", done="*.done")
     return replace(run_config, program="script", checkpoint=checkpoint)

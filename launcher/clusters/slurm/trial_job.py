@@ -25,7 +25,7 @@ from .client import SlurmClient
 from .cluster import reachable_name
 from .hostlist import expand_nodes
 
-LIMIT_S: Final = 15.0
+LIMIT_S: Final = 30.0  # a busy Slurm takes its time to start a step
 _PYTHON: Final = (sys.executable, "-P", "-c")  # without the working directory in its path
 _STEP: Final = ("srun", "--overlap", "--ntasks-per-node=1", "--mpi=none", "--input=none")
 _PEER: Final = """
