@@ -8,6 +8,7 @@ spare has agents before it is needed (:meth:`Agents.stand_by`). An MPI world is 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,8 +22,11 @@ from ..worker.program import tail
 from .agent_step import AgentStep
 from .channel import NO_RANK, AgentLine
 from .cluster import Allocation, Cluster
+from .nodes import probe
 
+_log: Final = logging.getLogger(__name__)
 CONNECT_LIMIT_S: Final = 60.0
+LATE_S: Final = 10.0  # then nodes whose agents lack are asked, while those of others are there
 GPU_LIMIT_S: Final = 10  # for programs that have ended to give the memory of their GPUs back
 _ANSWER_S: Final = 10.0
 
@@ -240,8 +244,33 @@ class Agents:
                 for step in coming
             )
 
-        begun_s = time.monotonic() - max(step.begun_at for step in coming)
-        await self._until(have_come, CONNECT_LIMIT_S - begun_s, coming)
+        limit_s = CONNECT_LIMIT_S - (time.monotonic() - max(step.begun_at for step in coming))
+        await self._until(have_come, min(LATE_S, limit_s), coming)
+        if limit_s <= LATE_S or have_come() or not all(step.runs for step in coming):
+            return
+        asking = asyncio.create_task(self._until_silent(coming, nodes))
+        try:
+            await self._until(have_come, limit_s - LATE_S, coming, asking)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _until_silent(self, coming: Sequence[AgentStep], nodes: Collection[str]) -> None:
+        """Ends when it is known that agents will not come: a node has died as they were started."""
+        late = tuple(node for node in nodes if any(node in s.lacking(nodes) for s in coming))
+        if not await self._is_any_silent(late, of_nodes=len(nodes)):
+            await asyncio.Event().wait()
+
+    async def _is_any_silent(self, late: tuple[str, ...], of_nodes: int) -> bool:
+        if len(late) == of_nodes:
+            return False  # it is the step, which says so by itself
+        control, there = self._allocation.batch_node, len(self._allocation.nodes)
+        try:
+            found = await probe(self._cluster, late, control, there, lambda _node: None)
+        except OSError as error:
+            _log.warning("%s: not asked why no agents come: %s", ", ".join(late), error)
+            return False
+        return bool(found.silent)
 
     # Who has which rank
 
@@ -269,10 +298,14 @@ class Agents:
                 line.send(self._get_ready)
 
     async def _until(
-        self, condition: Callable[[], bool], limit_s: float, steps: Sequence[AgentStep] = ()
+        self,
+        condition: Callable[[], bool],
+        limit_s: float,
+        steps: Sequence[AgentStep] = (),
+        *others: asyncio.Task[None],
     ) -> None:
-        """Wait for a condition that messages bring about; the end of one of the steps ends the
-        wait."""
+        """Wait for a condition that messages bring about; the end of one of the steps, or of
+        another task, ends the wait."""
         ended = {asyncio.create_task(step.ended()) for step in steps}
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
@@ -282,13 +315,13 @@ class Agents:
                 changed = asyncio.create_task(self._changed.wait())
                 try:
                     await asyncio.wait(
-                        {changed, *ended},
+                        {changed, *ended, *others},
                         timeout=deadline - loop.time(),
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                 finally:
                     changed.cancel()
-                if loop.time() >= deadline or any(task.done() for task in ended):
+                if loop.time() >= deadline or any(task.done() for task in (*ended, *others)):
                     return
         finally:
             for task in ended:

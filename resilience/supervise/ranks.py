@@ -40,7 +40,8 @@ STACKS_S: Final = 2.0  # for programs to print where they are
 class Ranks:
     """The ranks of the current generation. Reports by ``emit``; relays what programs say.
 
-    ``healthy`` are the nodes that may carry ranks: those that do not are made ready for it.
+    ``healthy`` are the nodes that may carry ranks, as far as they answer: those that do not carry
+    any are made ready for it.
     """
 
     def __init__(

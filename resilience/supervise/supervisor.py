@@ -122,7 +122,7 @@ class Supervisor:
             lambda rank, body: self._words.hear(rank, body),
             self._on_agents_signal,
             self._saves.partners,
-            lambda: self._state.healthy,
+            lambda: tuple(n for n in self._state.healthy if n not in gone(self._state)),
         )
         self._ranks.started_before = any(r.name == "RanksStarted" for r in records)
         self._refusals = Refusals(

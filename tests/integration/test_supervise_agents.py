@@ -228,6 +228,25 @@ def test_agents_that_do_not_come_are_told_by_their_nodes(
     play(story)
 
 
+def test_a_node_that_dies_as_its_agents_are_started_is_asked_and_not_waited_for(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "LATE_S", 0.5)
+    monkeypatch.setattr(agents, "CONNECT_LIMIT_S", 3600.0)
+
+    async def story(scene: Scene) -> None:
+        scene.site.dead.add("n2")
+        async with asyncio.timeout(PATIENCE_S):
+            assert not await scene.agents.bring_up(("n1", "n2"))
+        assert scene.agents.start_failed(1).missing == ("n2",)
+        scene.site.dead.clear()
+        come = scene.site.late["n3"] = asyncio.Event()
+        asyncio.get_running_loop().call_later(1.0, come.set)  # one that answers has its time
+        assert await scene.start("n1", "n3") == {0: "n1", 1: "n1", 2: "n3", 3: "n3"}
+
+    play(story)
+
+
 def test_ranks_in_several_steps_find_themselves_in_one(run_config: RunConfig) -> None:
     """As a task of ``srun --nodelist=n1,n4 --ntasks-per-node=2`` does (Slurm 22.05)."""
     config = replace(run_config, nodes=2, tasks_per_node=2)

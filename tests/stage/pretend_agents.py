@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from relight.resilience.messages import Message, decode, encode
-from relight.resilience.supervise.cluster import Cluster, Command, StepRequest
+from relight.resilience.supervise.cluster import Cluster, Command, NodeCondition, StepRequest
 
 
 class PretendAgents:
@@ -36,11 +36,16 @@ class PretendAgents:
     def cluster(self) -> Cluster:
         return cast(Cluster, self)
 
+    def node_conditions(self, nodes: Sequence[str]) -> Mapping[str, NodeCondition]:
+        return dict.fromkeys(nodes, "up")
+
     def node_address(self, _node: str) -> str:
         return "127.0.0.1"
 
     def step_command(self, request: StepRequest) -> Command:
-        """Called from another thread."""
+        """Called from another thread, and for a probe by the loop."""
+        if request.name == "probe":
+            return Command(("false",) if self.dead.intersection(request.nodes) else ("true",), {})
         pipe = Path(request.env["RELIGHT_TOKEN_FILE"]).with_suffix(".pipe")
         os.mkfifo(pipe)
         writer = os.open(pipe, os.O_RDWR)
