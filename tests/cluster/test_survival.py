@@ -42,14 +42,14 @@ def test_sigkill_of_the_supervisor(site: Site) -> None:
     run = Run.submit(site, {**spec, "health": {"during": "1s"}})
     run.wait_for_checkpoint(20)
 
-    def watches() -> set[str]:
-        steps = site.user("squeue", "-hs", "-j", run.job_id, "-o", "%i %j").splitlines()
-        return {step for step in steps if step.endswith(" watch")}
+    def steps() -> set[str]:
+        found = site.user("squeue", "-hs", "-j", run.job_id, "-o", "%i %j").splitlines()
+        return {step for step in found if step.endswith((" ranks", " watch"))}
 
-    run.wait(lambda: bool(watches()))
-    first = watches()
+    run.wait(lambda: len(steps()) == 2)
+    first = steps()
     run.kill_supervisor()
-    run.wait(lambda: bool(run.committed()) and not first & watches())
+    run.wait(lambda: len(run.data_of("RanksStarted")) == 2 and not first & steps())
     assert run.data_of("Finish") == [], "its steps end with it, before the job does"
     site.user("touch", f"{gates}/gate-25")
     assert_survived(run, str(sum(range(40))))
