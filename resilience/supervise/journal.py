@@ -114,10 +114,8 @@ class JournalWriter:
             return
         try:
             os.ftruncate(self._fd, self._size_bytes)
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # as its server knows it now
+        except OSError:  # a file system that was away knows no older descriptor
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             self._fd, stale = fd, self._fd
             with contextlib.suppress(OSError):
                 os.close(stale)

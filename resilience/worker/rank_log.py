@@ -60,6 +60,7 @@ class RankLog:
         if self._writing.acquire(timeout=_TURN_S):
             try:
                 self._write(content)
+                self._close()  # its thread may have ended, or was never there
             finally:
                 self._writing.release()
 

@@ -6,8 +6,9 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,9 @@ from relight.resilience.decide.replay import replay
 from relight.resilience.decide.state import State
 from relight.resilience.run_folder import RunFolder
 from relight.resilience.supervise.decisions import Decisions
-from relight.resilience.supervise.journal import JournalWriter, read_journals
+from relight.resilience.supervise.journal import Entry, JournalWriter, read_journals
 from relight.resilience.supervise.last_word import give_room, keep_room
+from relight.resilience.worker.rank_log import RankLog
 
 POLICY = Policy(nodes=2, tasks_per_node=1, preflight=False, outage_s=60.0)
 BEGIN = AttemptStarted(
@@ -186,3 +188,37 @@ def test_ranks_that_run_are_not_ended_and_others_are_after_the_limit(
     assert getattr(end, "outcome", None) is Outcome.STOPPED
     assert getattr(end, "cause", None) is FaultCause.QUOTA
     assert "ask for a larger quota" in str(getattr(end, "reason", None))
+
+
+def test_a_journal_goes_on_where_its_descriptor_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "1.jsonl"
+    journal = JournalWriter(path)
+    (dead,) = descriptors_of(path)
+
+    def fails(fd: int, value: object, really: Callable[..., object]) -> object:
+        if fd == dead:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return really(fd, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", partial(fails, really=os.write))
+        patch.setattr(os, "ftruncate", partial(fails, really=os.ftruncate))
+        assert journal.write([Entry(1.0, "event", "First", {})]) is not None
+        assert journal.write([Entry(2.0, "event", "Second", {})]) is None
+    journal.close()
+    assert [record.name for record in read_journals(tmp_path)] == ["First", "Second"]
+
+
+def test_a_line_of_an_agent_leaves_no_log_open(tmp_path: Path) -> None:
+    log = RankLog(tmp_path / "rank-0.log")
+    log.say("relight: cannot start nonsense\n")
+    assert (tmp_path / "rank-0.log").read_text() == "relight: cannot start nonsense\n"
+    assert descriptors_of(tmp_path / "rank-0.log") == []
+
+
+def descriptors_of(path: Path) -> list[int]:
+    """Those of this process."""
+    found = [(int(fd.name), os.path.realpath(fd)) for fd in Path("/proc/self/fd").iterdir()]
+    return [fd for fd, target in found if target == os.path.realpath(path)]
