@@ -160,9 +160,9 @@ def _script(text: str, run_dir: Path, submitter: Submitter) -> str:
             *directives(text),
             f"# Made by relight {submitter.version}: {made_by}",
             *_long_path(submitter.python),
-            "from relight.launcher.supervise import main",
+            "from relight.launcher.supervise import exit_with, main",
             "",
-            f"raise SystemExit(main([{str(run_dir)!a}]))",
+            f"exit_with(main([{str(run_dir)!a}]))",
             "",
         ]
     )

@@ -1,6 +1,6 @@
 """What the batch script becomes: ``python -m relight.launcher.supervise RUN_DIR``.
 
-The script that ``relight sbatch`` sends calls ``main`` itself.
+The script that ``relight sbatch`` sends calls ``exit_with(main(...))`` itself.
 
 Imports stay light: every attempt of every job starts here.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from relight.errors import RelightError
 from relight.resilience.config import RunConfig
@@ -102,8 +103,13 @@ def complain(error: RelightError) -> int:
     return error.exit_code
 
 
+def exit_with(code: int) -> NoReturn:
+    """End this process: Python itself would wait for threads that a file system holds."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # the job's output may be on a full disk
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # Python would wait for threads that a file system holds
+    exit_with(main(sys.argv[1:]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -40,3 +42,16 @@ def test_only_what_may_pass_is_tried_again(
     run_config.run_dir.mkdir()
     assert supervise.main([str(run_config.run_dir)]) == code
     assert capfd.readouterr().err == f"relight: {error}\n"
+
+
+def test_a_process_ends_though_one_of_its_threads_hangs() -> None:
+    program = (
+        "import threading\n"
+        "from relight.launcher.supervise import exit_with\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "print('said')\n"
+        "exit_with(75)\n"
+    )
+    argv = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (75, b"said\n")

@@ -46,9 +46,9 @@ def test_the_script_that_is_sent_holds_the_options_and_starts_the_supervisor() -
         "# -*- coding: latin-1 -*-\n"
         "#SBATCH -N2\n"
         "# Made by relight 1.2.3: relight sbatch job.sh\n"
-        "from relight.launcher.supervise import main\n"
+        "from relight.launcher.supervise import exit_with, main\n"
         "\n"
-        "raise SystemExit(main(['/home/u/.relight/runs/job-0a1b2c']))\n"
+        "exit_with(main(['/home/u/.relight/runs/job-0a1b2c']))\n"
     )
 
 
@@ -97,9 +97,7 @@ def test_a_long_path_of_python_is_no_obstacle(tmp_path: Path) -> None:
     config = default_config({}, facts)
     text = sbatch_plan(call, {}, "job.sh", SCRIPT, config, facts).launch.script
     sent = tmp_path / "sent"
-    sent.write_text(
-        text.replace("raise SystemExit(main(", "print('started', (").replace("from", "# ")
-    )
+    sent.write_text(text.replace("exit_with(main(", "print('started', (").replace("from", "# "))
     sent.chmod(0o700)
     done = subprocess.run([sent], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("started"), done.stderr
