@@ -10,14 +10,13 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final
 
-from .job_output import tell
+from .job_output import flush, tell
 
 LIVES: Final = 4  # in a row that bring the run nowhere
 LONG_LIFE_S: Final = 1800.0  # a life of this length was not in vain
@@ -93,9 +92,7 @@ def _live(supervise: Callable[[int], int], life: int, parent: int) -> int:
             traceback.print_exc()
         return EXIT_CRASHED
     finally:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
 
 
 def _pass_on(child: int, number: int, unheard: list[int]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +20,7 @@ from relight.resilience.supervise.cluster import Cluster
 from relight.resilience.supervise.supervisor import supervise
 
 from .array_task import folder_of
-from .job_output import tell
+from .job_output import flush, tell
 from .keeper import EXIT_CRASHED, keep
 from .last_life import leave, newest_commit
 from .run_folder_away import once_there
@@ -105,9 +105,7 @@ def complain(error: RelightError) -> int:
 
 def exit_with(code: int) -> NoReturn:
     """End this process: Python itself would wait for threads that a file system holds."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # the job's output may be on a full disk
-            stream.flush()
+    flush()
     os._exit(code)
 
 

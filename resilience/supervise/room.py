@@ -11,14 +11,14 @@ from typing import Final, TypeVar
 
 _log: Final = logging.getLogger(__name__)
 Result = TypeVar("Result")
-LIMIT_S: Final = 900.0  # as long as for a file system that is away
+_LIMIT_S: Final = 900.0  # as long as for a file system that is away
 _PAUSE_S: Final = 5.0
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Patience:
-    def __init__(self, limit_s: float) -> None:
-        self._give_up_at = time.monotonic() + limit_s
+    def __init__(self) -> None:
+        self._give_up_at = time.monotonic() + _LIMIT_S
         self._told = False
 
     def bear(self, error: OSError) -> None:
@@ -30,29 +30,24 @@ class _Patience:
         self._told = True
 
 
-def once_there_is_room(
-    write: Callable[[], Result],
-    *,
-    limit_s: float = LIMIT_S,
-    sleep: Callable[[float], object] = time.sleep,
-) -> Result:
+def once_there_is_room(write: Callable[[], Result]) -> Result:
     """What ``write`` gives once a full disk, or a quota, lets it.
 
     Raises:
         OSError: there was no room in that time, or another refusal.
     """
-    patience = _Patience(limit_s)
+    patience = _Patience()
     while True:
         try:
             return write()
         except OSError as error:
             patience.bear(error)
-        sleep(_PAUSE_S)
+        time.sleep(_PAUSE_S)
 
 
 async def until_there_is_room(write: Callable[[], Result]) -> Result:
     """Likewise in a loop: whoever waits can be cancelled."""
-    patience = _Patience(LIMIT_S)
+    patience = _Patience()
     while True:
         try:
             return await asyncio.to_thread(write)
